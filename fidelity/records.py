@@ -1,4 +1,6 @@
-"""What a run writes down: one frozen record a line in `run.jsonl`, first a manifest, last a verdict.
+"""What a run writes down: one frozen record a line in `run.jsonl`.
+
+The first record is a manifest, the last a verdict.
 
 Reports, resume and diff read nothing else. A record holds no key, no Authorization header, and no
 prompt of unbounded length: a trial carries the recipe that rebuilds its prompt.
