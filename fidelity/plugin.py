@@ -1,0 +1,1 @@
+"""pytest plugin of the harness: hooks only; what they do lies in the modules that they call."""
