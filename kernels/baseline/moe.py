@@ -1,0 +1,126 @@
+"""Mixture of experts: routing, routed experts, shared expert."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from kernels.batch import PagedBatch
+from kernels.checks import check_int32, check_shape, refuse
+
+
+def check_route(
+    x: Tensor,
+    gate_w: Tensor,
+    bias: Tensor | None,
+    tid2eid: Tensor | None,
+    *,
+    topk: int,
+    batch: PagedBatch,
+) -> None:
+    """Refuse what would be read out of bounds; shared by all implementations."""
+    experts = gate_w.shape[0]
+    check_shape("x", x, batch.positions.numel(), gate_w.shape[1])
+    if not 1 <= topk <= experts:
+        refuse("topk", topk, f"1..{experts} experts")
+    if bias is not None and tid2eid is not None:
+        refuse("tid2eid", "a table beside a bias", "one of the two")
+    if bias is not None:
+        check_shape("bias", bias, experts)
+    if tid2eid is not None:
+        check_shape("tid2eid", tid2eid, -1, topk)
+
+
+def route(
+    x: Tensor,
+    gate_w: Tensor,
+    bias: Tensor | None,
+    tid2eid: Tensor | None,
+    *,
+    topk: int,
+    scaling: float,
+    batch: PagedBatch,
+) -> tuple[Tensor, Tensor]:
+    """Experts of each token and their weights: s = sqrt(softplus(x @ gate_w.T)).
+
+    Args:
+        x: [T, H]; gate_w: [E, H].
+        bias: fp32 [E], added for the choice only, never to the weights; None: no bias.
+        tid2eid: int32 or int64 [V, topk], the choice by token id instead; None: by score.
+    Returns: ids int32 [T, topk] (by score: best first, ties to the lowest id), weights fp32
+        [T, topk] = s / sum(s) * scaling.
+    """
+    check_route(x, gate_w, bias, tid2eid, topk=topk, batch=batch)
+    logits = linear(x.float(), gate_w.float())
+    scores = (logits.clamp(min=0) + torch.log1p(torch.exp(-logits.abs()))).sqrt()
+    if tid2eid is not None:
+        ids = tid2eid[batch.token_ids.long()].long()
+    else:
+        ranked = scores if bias is None else scores + bias
+        ids = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :topk]
+    weights = scores.gather(1, ids)
+    weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * scaling
+    return ids.int(), weights
+
+
+def swiglu(gate: Tensor, up: Tensor, limit: float | None) -> Tensor:
+    """silu(min(gate, limit)) * clamp(up, -limit, limit); limit None or <= 0: no clamp."""
+    if limit is not None and limit > 0:
+        gate, up = gate.clamp(max=limit), up.clamp(min=-limit, max=limit)
+    return torch.nn.functional.silu(gate) * up
+
+
+def check_experts(x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> None:
+    """Refuse what would be read out of bounds; shared by all implementations."""
+    tokens, hidden = x.shape
+    experts, double, _ = gate_up.shape
+    check_shape("gate_up", gate_up, experts, double, hidden)
+    if double % 2:
+        refuse("gate_up", f"{double} rows an expert", "an even number: gate rows, then up rows")
+    check_shape("down", down, experts, hidden, double // 2)
+    check_int32("ids", ids, tokens, -1)
+    check_shape("weights", weights, tokens, ids.shape[1])
+
+
+def experts(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, *, limit: float | None
+) -> Tensor:
+    """Sum over each token's experts of weight * down(swiglu(gate(x), up(x))).
+
+    Args:
+        x: [T, H]; ids: int32 [T, K]; weights: fp32 [T, K].
+        gate_up: [E, 2 * I, H], gate rows first; down: [E, H, I].
+        limit: clamp of the pre-activations; None or <= 0: none.
+    Returns: [T, H] in x's dtype, accumulated in fp32 in ascending expert id.
+    """
+    check_experts(x, ids, weights, gate_up, down)
+    choices = ids.shape[1]
+    flat = ids.flatten().long()
+    order = flat.argsort(stable=True)
+    counts = torch.bincount(flat, minlength=gate_up.shape[0]).tolist()
+    if len(counts) > gate_up.shape[0]:
+        refuse("ids", f"expert {len(counts) - 1}", f"0..{gate_up.shape[0] - 1}")
+    out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    first = 0
+    for expert, count in enumerate(counts):
+        if count:
+            pick = order[first : first + count]
+            first += count
+            token = pick // choices
+            gate, up = linear(x[token], gate_up[expert]).chunk(2, dim=-1)
+            part = linear(swiglu(gate, up, limit), down[expert]).float()
+            out.index_add_(0, token, part * weights.flatten()[pick][:, None])
+    return out.to(x.dtype)
+
+
+def shared_expert(
+    x: Tensor, gate_w: Tensor, up_w: Tensor, down_w: Tensor, *, limit: float | None
+) -> Tensor:
+    """down(swiglu(gate(x), up(x))) for every token, not scaled.
+
+    Args:
+        x: [T, H]; gate_w, up_w: [I, H]; down_w: [H, I].
+    """
+    check_shape("gate_w", gate_w, -1, x.shape[1])
+    check_shape("up_w", up_w, gate_w.shape[0], x.shape[1])
+    check_shape("down_w", down_w, -1, gate_w.shape[0])
+    return linear(swiglu(linear(x, gate_w), linear(x, up_w), limit), down_w)

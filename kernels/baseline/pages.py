@@ -1,0 +1,34 @@
+"""Writing rows into paged pools."""
+
+from torch import Tensor
+
+from kernels.batch import PagedBatch
+from kernels.checks import check_int32, check_shape
+
+
+def store_window(pool: Tensor, kv: Tensor, batch: PagedBatch) -> None:
+    """Write each token's row at its position.
+
+    Args:
+        pool: [P, page_size, D], changed; kv: [T, D].
+    """
+    check_shape("kv", kv, batch.positions.numel(), pool.shape[-1])
+    check_shape("pool", pool, -1, batch.page_size, -1)
+    pool.view(-1, pool.shape[-1])[batch.window_slots()] = kv.to(pool.dtype)
+
+
+def store_entries(
+    pool: Tensor, entries: Tensor, entry_seq: Tensor, entry_index: Tensor, m: int, batch: PagedBatch
+) -> None:
+    """Write compressed entries.
+
+    Args:
+        pool: [P, page_size // m, D], changed; entries: [N, D].
+        entry_seq, entry_index: int32 [N], as `compress` returns them.
+    """
+    check_shape("pool", pool, -1, batch.page_size // m, -1)
+    check_shape("entries", entries, -1, pool.shape[-1])
+    check_int32("entry_seq", entry_seq, entries.shape[0])
+    check_int32("entry_index", entry_index, entries.shape[0])
+    slots = batch.entry_slots(entry_seq, entry_index, m)
+    pool.view(-1, pool.shape[-1])[slots] = entries.to(pool.dtype)

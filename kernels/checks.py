@@ -1,0 +1,31 @@
+"""Refusals in one form: which argument, what came, what is accepted."""
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+
+def refuse(argument: str, came: object, accepted: object) -> NoReturn:
+    """Raise the ValueError that every op uses."""
+    raise ValueError(f"{argument}: got {came}; accepted: {accepted}")
+
+
+def check_shape(argument: str, tensor: Tensor, *want: int) -> None:
+    """Refuse another shape; -1 stands for any size."""
+    shape = tensor.shape
+    if len(shape) != len(want) or any(w not in (-1, s) for s, w in zip(shape, want, strict=True)):
+        refuse(argument, f"shape {list(shape)}", f"shape {['any' if w < 0 else w for w in want]}")
+
+
+def check_int32(argument: str, tensor: Tensor, *want: int) -> None:
+    """Refuse another dtype or shape."""
+    if tensor.dtype is not torch.int32:
+        refuse(argument, tensor.dtype, torch.int32)
+    check_shape(argument, tensor, *want)
+
+
+def check_rope_dim(rope_dim: int, head_dim: int) -> None:
+    """Rotated channels come in adjacent pairs at the end of the head."""
+    if rope_dim % 2 or not 0 <= rope_dim <= head_dim:
+        refuse("rope_dim", rope_dim, f"an even number of channels from 0 to head_dim = {head_dim}")

@@ -1,0 +1,29 @@
+"""The table of patches: explicit, in reading order. A patch that is not here does not exist."""
+
+from kernels import index_keys
+from kernels.patch import Binding, Patch, PatchUnsupported
+
+
+def _parse_topk(binding: Binding) -> int:
+    value = binding.value
+    if not value.isascii() or not value.isdecimal() or len(value) > 9 or int(value) < 1:
+        raise PatchUnsupported("index_topk", f"value {value[:40]!r}; accepted: a whole number >= 1")
+    return int(value)
+
+
+# A setting: it has no kernel, hence no file, but it changes what a query may read.
+INDEX_TOPK = Patch(
+    name="index_topk",
+    phase="config",
+    ops=("index_select",),
+    values="a whole number of compressed entries >= 1",
+    baseline_value=lambda settings: str(settings.index_topk),
+    parse=_parse_topk,
+    summary="how many compressed entries a query may read",
+    source="config key index_topk of DeepSeek-V4",
+)
+
+PATCHES: tuple[Patch, ...] = (index_keys.PATCH, INDEX_TOPK)
+
+if len({patch.name for patch in PATCHES}) != len(PATCHES):
+    raise ValueError("two patches in kernels/table.py have one name; each name must be unique")
