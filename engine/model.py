@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from engine.architecture import CSA, SLIDING, Architecture
+from engine.architecture import SLIDING, Architecture
 from engine.weights import CompressorWeights, IndexerWeights, MoeWeights, Weights
 from kernels.batch import PagedBatch
 
@@ -58,9 +58,10 @@ class Model:
             rotation = plain if kind == SLIDING else compressing
             streams = self.block(layer, streams, rotation, batch)
         a, head = self.architecture, self.weights.head_hc
-        return self.engine.ops.mhc_head(
+        hidden: Tensor = self.engine.ops.mhc_head(
             streams, head.fn, head.base, head.scale, rms_eps=a.rms_norm_eps, hc_eps=a.hc_eps
         )
+        return hidden
 
     def embed(self, batch: PagedBatch) -> Tensor:
         """Return the residual streams [T, n, H]: n copies of each token's embedding."""
@@ -72,7 +73,8 @@ class Model:
         """Return fp32 [N, V] for rows of `forward`'s result."""
         ops, weights = self.engine.ops, self.weights
         normed = ops.rms_norm(hidden, weights.norm, self.architecture.rms_norm_eps)
-        return ops.linear(normed, weights.lm_head).float()
+        logits: Tensor = ops.linear(normed, weights.lm_head).float()
+        return logits
 
     def block(self, layer: int, streams: Tensor, rotation: Rotation, batch: PagedBatch) -> Tensor:
         """One layer on the residual streams [T, n, H]."""
@@ -117,7 +119,7 @@ class Model:
             batch=batch,
         )
         o = ops.rope(o, rotation.cos, rotation.sin, rope_dim=a.rope_dim, inverse=True)
-        out = ops.grouped_output(o.flatten(1), w.o_a, w.o_b, groups=a.o_groups)
+        out: Tensor = ops.grouped_output(o.flatten(1), w.o_a, w.o_b, groups=a.o_groups)
         self.record(f"L{layer}.attn_out", out)
         return out
 
@@ -141,11 +143,11 @@ class Model:
             return None
         ops, pools = self.engine.ops, self.engine.pools.layers[layer]
         rate = self.architecture.rate(layer)
-        entries = self.compress(w.compressor, x, pools.ring, rate, rotation, batch)
+        entries = self.compress(w.compressor, x, pools.ring, rate, rotation=rotation, batch=batch)
         ops.store_entries(pools.entries, *entries, rate, batch)
         if w.indexer is None:
             return None
-        selected = self.index(layer, w.indexer, x, latent, rotation, batch)
+        selected = self.index(layer, w.indexer, x, latent, rotation=rotation, batch=batch)
         self.record(f"L{layer}.index_topk", selected)
         return selected
 
@@ -155,10 +157,11 @@ class Model:
         x: Tensor,
         ring: Tensor | None,
         rate: int,
+        *,
         rotation: Rotation,
         batch: PagedBatch,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (entries [N, D], their sequence [N], their index [N]) of the windows closed now."""
+        """Return the windows closed now: entries [N, D], their sequence [N], their index [N]."""
         a, ops = self.architecture, self.engine.ops
         return ops.compress(  # type: ignore[no-any-return]
             ops.linear(x, w.kv),
@@ -180,13 +183,14 @@ class Model:
         w: IndexerWeights,
         x: Tensor,
         latent: Tensor,
+        *,
         rotation: Rotation,
         batch: PagedBatch,
     ) -> Tensor:
         """Store the new index keys and select entries for each token: int32 [T, topk]."""
         a, ops, pools = self.architecture, self.engine.ops, self.engine.pools.layers[layer]
         keys, sequences, indices = self.compress(
-            w.compressor, x, pools.index_ring, a.csa_rate, rotation, batch
+            w.compressor, x, pools.index_ring, a.csa_rate, rotation=rotation, batch=batch
         )
         ops.index_keys.store(pools.index_keys, keys, sequences, indices, a.csa_rate, batch)
         q = ops.linear(latent, w.q_b).view(-1, a.index_n_heads, a.index_head_dim)

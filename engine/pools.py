@@ -71,7 +71,9 @@ class Pools:
         self.page_size = page_size
         self.num_pages = num_pages
         self.layers = tuple(
-            _layer_pools(engine, architecture, layer, page_size, num_pages, device)
+            _layer_pools(
+                engine, architecture, layer, page_size=page_size, num_pages=num_pages, device=device
+            )
             for layer in range(architecture.num_layers)
         )
         self._free = deque(range(num_pages))
@@ -100,13 +102,12 @@ class Pools:
         return list(self._free)
 
     def page_tensors(self) -> list[Tensor]:
-        """Every plain tensor whose first dimension is the page; packed index keys excepted."""
-        tensors: list[Tensor] = []
+        """All state, each tensor with the page as its first dimension: what a page owns."""
+        state: list[Tensor | None] = []
         for layer in self.layers:
-            for tensor in (layer.window, layer.entries, layer.ring, layer.index_ring):
-                if tensor is not None:
-                    tensors.append(tensor)
-        return tensors
+            state += [layer.window, layer.entries, layer.ring, layer.index_ring]
+            state += [] if layer.index_keys is None else layer.index_keys.tensors()
+        return [tensor for tensor in state if tensor is not None]
 
     def check_integrity(self) -> None:
         """Raise AssertionError when the free list holds a page twice or one that does not exist."""
@@ -135,6 +136,7 @@ def _layer_pools(
     engine: "Engine",
     architecture: Architecture,
     layer: int,
+    *,
     page_size: int,
     num_pages: int,
     device: torch.device,

@@ -67,7 +67,7 @@ class Runner:
         counts = [item.num_tokens for item in slices]
         tokens, rows = sum(counts), len(slices)
         columns = max(len(item.sequence.pages) for item in slices)
-        sizes = (tokens, tokens, tokens, rows + 1, rows, rows * columns)
+        sizes = [tokens, tokens, tokens, rows + 1, rows, rows * columns]
         host = np.empty(sum(sizes), dtype=np.int32)
         ends = np.cumsum(sizes)
         positions, token_seq, token_ids, query_start, seq_lens, table = np.split(host, ends[:-1])
@@ -83,7 +83,7 @@ class Runner:
             seq_lens[row] = end
             table[row * columns : row * columns + len(sequence.pages)] = sequence.pages
             begin += count
-        parts = torch.from_numpy(host).to(self.device).split(sizes)
+        parts = torch.split(torch.from_numpy(host).to(self.device), sizes)
         return PagedBatch(
             positions=parts[0],
             token_seq=parts[1],

@@ -51,13 +51,13 @@ class Sampler:
         ]
 
     def greedy(self, logits: Tensor) -> list[int]:
-        """Return the highest logit's id of each row, the lowest id among equals, -1 for NaN or inf."""
+        """Return each row's id of the highest logit, the lowest among equals; -1 for NaN or inf."""
         best = logits.amax(dim=-1, keepdim=True)
         vocabulary = logits.shape[-1]
         ids = torch.arange(vocabulary, device=logits.device)
         first = torch.where(logits == best, ids, vocabulary).amin(dim=-1)
         finite = torch.isfinite(best.squeeze(-1))
-        return torch.where(finite, first, -1).tolist()  # type: ignore[no-any-return]
+        return torch.where(finite, first, -1).tolist()
 
     def draw(self, logits: Tensor, sequence: Sequence) -> int:
         """Draw one token by the sequence's parameters; logits fp32 [V]."""
@@ -104,7 +104,7 @@ def filtered(row: "NDArray[np.float64]", sequence: Sequence) -> "NDArray[np.floa
     """
     sampling = sequence.sampling
     scaled = (row - row.max()) / sampling.temperature
-    probabilities = np.exp(scaled)
+    probabilities: NDArray[np.float64] = np.exp(scaled)
     probabilities /= probabilities.sum()
     if sampling.top_k <= 0 and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
         return probabilities
@@ -120,6 +120,6 @@ def filtered(row: "NDArray[np.float64]", sequence: Sequence) -> "NDArray[np.floa
         keep &= ranked.cumsum() - ranked < sampling.top_p
     if sampling.min_p > 0.0:
         keep &= ranked >= sampling.min_p * ranked[0]
-    kept = np.zeros_like(probabilities)
+    kept: NDArray[np.float64] = np.zeros_like(probabilities)
     kept[order[keep]] = probabilities[order[keep]]
     return kept

@@ -11,18 +11,17 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from engine.errors import ContextOverflow, InvalidRequest, QueueFull
+from engine.errors import InvalidRequest, QueueFull
+from engine.intake import make_output, make_sequence
 from engine.runner import Slice, StepResult
 from engine.sampler import Sampled
 from engine.sequence import EngineRequest, FinishReason, Output, Sequence, Status
-from engine.statistics import Statistics
+from engine.statistics import Statistics, read_gauges
 
 if TYPE_CHECKING:
     from engine.core import Engine
 
 log = logging.getLogger(__name__)
-
-MAX_REQUEST_ID = 512
 
 
 class Scheduler:
@@ -90,7 +89,7 @@ class Scheduler:
     def gauges(self) -> dict[str, float]:
         """Return what is in use now, and totals since start."""
         with self._lock:
-            return self._gauges()
+            return read_gauges(self.engine)
 
     def start(self) -> None:
         """Start the engine's thread."""
@@ -150,10 +149,11 @@ class Scheduler:
 
     def plan(self) -> list[Slice]:
         """Choose the next tokens: decodes first, then prompts in order of admission."""
-        slices: list[Slice] = []
-        for sequence in list(self.running):
-            if sequence.num_uncomputed == 1 and self._make_room(sequence):
-                slices.append(Slice(sequence, 1))
+        slices = [
+            Slice(sequence, 1)
+            for sequence in list(self.running)
+            if sequence.num_uncomputed == 1 and self._make_room(sequence)
+        ]
         budget = max(self.engine.config.chunk_tokens - len(slices), 1)
         decodes = len(slices)
         for sequence in self.running:
@@ -213,7 +213,7 @@ class Scheduler:
         reason: FinishReason | None = "stop" if stopped else None
         if reason is None and sequence.completion_tokens >= sequence.max_tokens:
             reason = "length"
-        news = self._output(sequence, reason, draw=draw, first=first)
+        news = make_output(sequence, reason, draw=draw, first=first)
         if reason is not None:
             self.end(sequence, reason)
         return news
@@ -234,7 +234,7 @@ class Scheduler:
         self.statistics.failed += reason == "error"
         if self.engine.dumps is not None:
             self.engine.dumps.finish(sequence)
-        return self._output(sequence, reason, first=first, error=error)
+        return make_output(sequence, reason, first=first, error=error)
 
     def deliver(self, outputs: list[tuple[Sequence, Output]]) -> None:
         """Call the front end back, outside the lock. A front end that is gone is an abort."""
@@ -246,25 +246,10 @@ class Scheduler:
                 self.abort(sequence.request_id)
 
     def make_sequence(self, request: EngineRequest) -> Sequence:
-        """Check a request and turn it into a sequence."""
-        self._check(request)
-        sampling, prompt = request.sampling, request.prompt_token_ids
-        max_tokens = self._max_tokens(len(prompt), sampling.max_tokens)
-        eos = () if sampling.ignore_eos else self.engine.architecture.eos_token_ids
-        seed = self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed
-        scored = None
-        if sampling.prompt_logprobs is not None:
-            unscored = min(max(1, sampling.prompt_logprobs_start), len(prompt))
-            scored = [None] * unscored
-        return Sequence(
-            request=request,
-            token_ids=list(prompt),
-            prompt_tokens=len(prompt),
-            max_tokens=max_tokens,
-            seed=seed,
-            stop_token_ids=frozenset((*eos, *sampling.stop_token_ids)),
-            prompt_logprobs=scored,  # type: ignore[arg-type]
-        )
+        """Check a request and turn it into a sequence; see `engine.intake`."""
+        if request.request_id in self._sequences:
+            raise InvalidRequest(f"The request id {request.request_id!r} is in use.")
+        return make_sequence(self.engine, request, own_seed=self._seeds.getrandbits(63))
 
     def check_integrity(self) -> None:
         """Raise AssertionError when pages, locks or lists contradict each other."""
@@ -279,28 +264,6 @@ class Scheduler:
                 raise AssertionError("a sequence is listed twice or not at all")
 
     # --- inside ---------------------------------------------------------------------------------
-
-    def _check(self, request: EngineRequest) -> None:
-        prompt, vocabulary = request.prompt_token_ids, self.engine.architecture.vocab_size
-        if not request.request_id or len(request.request_id) > MAX_REQUEST_ID:
-            raise InvalidRequest(f"A request id must have 1 to {MAX_REQUEST_ID} characters.")
-        if request.request_id in self._sequences:
-            raise InvalidRequest(f"The request id {request.request_id!r} is in use.")
-        if not prompt:
-            raise InvalidRequest("The prompt is empty; it needs at least one token.")
-        low, high = min(prompt), max(prompt)
-        if low < 0 or high >= vocabulary:
-            wrong = low if low < 0 else high
-            raise InvalidRequest(f"Token id {wrong} is not in the vocabulary of {vocabulary}.")
-
-    def _max_tokens(self, prompt_tokens: int, wanted: int | None) -> int:
-        longest = self.engine.max_model_len
-        max_tokens = max(longest - prompt_tokens, 1) if wanted is None else wanted
-        if prompt_tokens + max_tokens > longest:
-            raise ContextOverflow(
-                prompt_tokens=prompt_tokens, max_tokens=max_tokens, max_model_len=longest
-            )
-        return max_tokens
 
     def _can_start_at_once(self) -> bool:
         return not self.waiting and len(self.running) < self.engine.config.max_running_requests
@@ -341,61 +304,6 @@ class Scheduler:
         with self._lock:
             outputs = [(s, self.end(s, "error", error=what)) for s in sequences]
         self.deliver(outputs)
-
-    def _output(
-        self,
-        sequence: Sequence,
-        reason: FinishReason | None,
-        *,
-        draw: Sampled | None = None,
-        first: bool = False,
-        error: str = "",
-    ) -> Output:
-        new = () if draw is None else (draw.token_id,)
-        scores = None
-        if sequence.sampling.logprobs is not None:
-            scores = () if draw is None or draw.logprobs is None else (draw.logprobs,)
-        scored = sequence.prompt_logprobs
-        return Output(
-            request_id=sequence.request_id,
-            new_token_ids=new,
-            logprobs=scores,
-            prompt_logprobs=tuple(scored) if first and scored is not None else None,
-            finish_reason=reason,
-            stop_token_id=new[0] if new and new[0] in sequence.stop_token_ids else None,
-            prompt_tokens=sequence.prompt_tokens,
-            cached_tokens=sequence.cached_tokens or 0,
-            completion_tokens=sequence.completion_tokens,
-            error=error,
-        )
-
-    def _gauges(self) -> dict[str, float]:
-        size, pools = self.engine.config.page_size, self.engine.pools
-        used = pools.num_pages - self.engine.ownership.num_available_pages
-        stats = self.statistics
-        return {
-            "num_running_reqs": len(self.running),
-            "num_queue_reqs": len(self.waiting),
-            "num_used_tokens": used * size,
-            "num_cached_tokens": self.engine.prefix_tree.num_pages * size,
-            "max_total_num_tokens": pools.num_pages * size,
-            "token_usage": used / pools.num_pages,
-            "cache_hit_rate": stats.cache_hit_rate,
-            "gen_throughput": stats.throughput(),
-            "num_requests_total": stats.requests,
-            "num_finished_requests_total": stats.finished,
-            "num_aborted_requests_total": stats.aborted,
-            "num_failed_requests_total": stats.failed,
-            "num_rejected_requests_total": stats.rejected,
-            "num_retractions_total": stats.retractions,
-            "num_steps_total": stats.steps,
-            "num_prefill_chunks_total": stats.prefill_chunks,
-            "num_mixed_steps_total": stats.mixed_steps,
-            "largest_batch": stats.largest_batch,
-            "prompt_tokens_total": stats.prompt_tokens,
-            "cached_tokens_total": stats.cached_tokens,
-            "generation_tokens_total": stats.generation_tokens,
-        }
 
     def _loop(self) -> None:
         while True:

@@ -3,6 +3,10 @@
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.core import Engine
 
 THROUGHPUT_WINDOW_S = 5.0
 
@@ -22,6 +26,7 @@ class Statistics:
     mixed_steps: int = 0
     """Steps that held prefill chunks and decode tokens together."""
     largest_batch: int = 0
+    """Most sequences in one step."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generation_tokens: int = 0
@@ -59,3 +64,37 @@ class Statistics:
         horizon = time.monotonic() - THROUGHPUT_WINDOW_S
         while self._recent and self._recent[0][0] < horizon:
             self._recent.popleft()
+
+
+def read_gauges(engine: "Engine") -> dict[str, float]:
+    """Return what is in use now, and totals since start. The caller holds the scheduler's lock.
+
+    `num_used_tokens` counts pages of running sequences only: a cached prefix that nobody reads is
+    free for the taking.
+    """
+    size, pools, scheduler = engine.config.page_size, engine.pools, engine.scheduler
+    used = pools.num_pages - engine.ownership.num_available_pages
+    stats = scheduler.statistics
+    return {
+        "num_running_reqs": len(scheduler.running),
+        "num_queue_reqs": len(scheduler.waiting),
+        "num_used_tokens": used * size,
+        "num_cached_tokens": engine.prefix_tree.num_pages * size,
+        "max_total_num_tokens": pools.num_pages * size,
+        "token_usage": used / pools.num_pages,
+        "cache_hit_rate": stats.cache_hit_rate,
+        "gen_throughput": stats.throughput(),
+        "num_requests_total": stats.requests,
+        "num_finished_requests_total": stats.finished,
+        "num_aborted_requests_total": stats.aborted,
+        "num_failed_requests_total": stats.failed,
+        "num_rejected_requests_total": stats.rejected,
+        "num_retractions_total": stats.retractions,
+        "num_steps_total": stats.steps,
+        "num_prefill_chunks_total": stats.prefill_chunks,
+        "num_mixed_steps_total": stats.mixed_steps,
+        "largest_batch": stats.largest_batch,
+        "prompt_tokens_total": stats.prompt_tokens,
+        "cached_tokens_total": stats.cached_tokens,
+        "generation_tokens_total": stats.generation_tokens,
+    }

@@ -17,7 +17,10 @@ from engine.errors import CheckpointError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperConnection:
-    """mHC parameters of one site, fp32: fn [(2+n)n, nH], base [(2+n)n], scale [3]; head: [n], [1]."""
+    """mHC parameters of one site, fp32: fn [(2+n)n, nH], base [(2+n)n], scale [3].
+
+    Of the head: fn [n, nH], base [n], scale [1].
+    """
 
     fn: Tensor
     base: Tensor
@@ -128,6 +131,8 @@ def load_weights(
 
     Args:
         folder: holds model.safetensors, or shards with model.safetensors.index.json.
+        architecture: what config.json of the same folder says.
+        device: where the tensors go.
         index_outlier: see `scale_index_channel`.
 
     Raises:
