@@ -29,13 +29,15 @@ class ProbeResult:
     """What one execution of a probe found out.
 
     `cell` holds axes as they were really measured (exact token counts); it is laid over the
-    probe's own. `ok` is the score reduced to counts or does not: always True or False here.
+    probe's own. `ok` is None when the trial says nothing about the claim, and `error` then says
+    why in one sentence (an answer cut inside its reasoning, a token count that does not add up).
     """
 
-    ok: bool
+    ok: bool | None
     score: Score | None = None
     value: float | None = None
     lost: str = ""
+    error: str = ""
     cell: Mapping[str, str | int | float] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
     """Paths that this trial proves: "cold", "cached", "aborted", ..."""
