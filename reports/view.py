@@ -1,0 +1,78 @@
+"""The view model of a report: everything that a template prints, computed, sorted and worded."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fidelity.records import AnyRecord
+from reports.view_claims import Claims, claims_of, miss_links
+from reports.view_controls import Controls, controls_of
+from reports.view_coverage import Coverage, coverage_of
+from reports.view_data import data_of
+from reports.view_dialogue import Pair, pairs_of
+from reports.view_journal import Journal, sort_journal
+from reports.view_needles import Needles, needles_of
+from reports.view_reach import Reach, reach_of
+from reports.view_subject import Subject, subject_of
+from reports.view_verdict import Hero, hero_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run, ready to be printed."""
+
+    title: str
+    hero: Hero
+    subject: Subject
+    claims: Claims
+    needles: Needles
+    reach: Reach
+    coverage: Coverage
+    pairs: tuple[Pair, ...]
+    pairs_missing: str
+    controls: Controls
+    holm: tuple[str, ...]
+    holm_missing: str
+    data: str
+
+
+def report_of(records: Iterable[AnyRecord]) -> Report:
+    """Return the view model of a run; a journal of no records gives an empty report, no error."""
+    journal = sort_journal(records)
+    pairs = pairs_of(journal)
+    conversations = {pair.failure.trial: pair.anchor for pair in pairs}
+    claims = claims_of(journal, conversations)
+    hero = hero_of(journal)
+    return Report(
+        title=_title(journal, hero),
+        hero=hero,
+        subject=subject_of(journal),
+        claims=claims,
+        needles=needles_of(journal, miss_links(claims.cards)),
+        reach=reach_of(journal),
+        coverage=coverage_of(journal),
+        pairs=pairs,
+        pairs_missing="" if pairs else _why_no_pairs(journal),
+        controls=controls_of(journal),
+        holm=journal.verdict.holm if journal.verdict else (),
+        holm_missing="" if journal.verdict and journal.verdict.holm else _why_no_holm(journal),
+        data=data_of(journal),
+    )
+
+
+def _title(journal: Journal, hero: Hero) -> str:
+    name = journal.manifest.deployment if journal.manifest else "unknown deployment"
+    return f"{hero.badge.word}: {name}"
+
+
+def _why_no_pairs(journal: Journal) -> str:
+    if not journal.trials:
+        return "No trial was run, so there is no conversation to show."
+    if all(trial.ok is None for trial in journal.trials):
+        return "No trial was answered, so there is no conversation to show."
+    return "No trial of a claim that is in doubt missed: there is no failure to show."
+
+
+def _why_no_holm(journal: Journal) -> str:
+    if journal.verdict is None:
+        return "The run ended before Holm’s procedure ran; its findings are provisional."
+    return "The run made no fail decision, so there was nothing to correct."
