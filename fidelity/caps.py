@@ -1,0 +1,115 @@
+"""What a run may cost a server: allowed traffic classes and hard caps, checked before sending."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fidelity.errors import TrafficRefused
+from fidelity.words import Budget, Traffic
+
+BUDGET_S = {Budget.QUICK: 900.0, Budget.STANDARD: 5_400.0, Budget.DEEP: 36_000.0}
+"""Seconds of a server's prefill that a budget may use when no token cap is given."""
+LEAST_TOKENS = 50_000
+"""Below this no suite says anything; a slower server simply takes longer."""
+PROMPT_LOGPROBS_TOKENS = 16_384
+"""Logprobs of given text cost a server memory for every position of the vocabulary."""
+_ROLE_OVERHEAD_TOKENS = 16
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was sent so far, in requests and in tokens as usage told them."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class Caps:
+    """Admits requests. Used by one event loop; not for several threads.
+
+    A prompt's tokens are not known before it is sent: bytes are their upper bound, tightened by
+    the largest ratio that the server's own usage has shown.
+    """
+
+    def __init__(
+        self, *, max_requests: int, max_tokens: int | None, allow: Iterable[Traffic]
+    ) -> None:
+        """Set the caps; `max_tokens` None means that `derive` sets it later."""
+        self.max_requests = max_requests
+        self.max_tokens = max_tokens
+        self.allow = frozenset(allow) | {Traffic.PASSIVE}
+        self.spent = Spent()
+        self._reserved_tokens = 0
+        self._tokens_per_byte: float | None = None
+
+    def derive(self, budget: Budget, prefill_tokens_per_s: float) -> int:
+        """Set the token cap from the budget and the measured speed, unless one was given."""
+        if self.max_tokens is None:
+            self.max_tokens = max(LEAST_TOKENS, int(BUDGET_S[budget] * prefill_tokens_per_s))
+        return self.max_tokens
+
+    @property
+    def remaining_tokens(self) -> int | None:
+        """Tokens that may still be sent; None while no cap is set."""
+        if self.max_tokens is None:
+            return None
+        return max(0, self.max_tokens - self.spent.tokens - self._reserved_tokens)
+
+    def check_traffic(self, traffic: Traffic) -> None:
+        """Refuse a traffic class that nobody allowed.
+
+        Raises:
+            TrafficRefused: says which flag allows it.
+        """
+        if traffic not in self.allow:
+            raise TrafficRefused(
+                f"{traffic} traffic is not allowed on this server:"
+                f" pass --fidelity-allow {traffic} if it may be disturbed"
+            )
+
+    def estimate(self, body_bytes: int, messages: int = 1) -> int:
+        """Return an upper estimate of a prompt's tokens."""
+        ratio = 1.0 if self._tokens_per_byte is None else min(1.0, 1.25 * self._tokens_per_byte)
+        return int(body_bytes * ratio) + _ROLE_OVERHEAD_TOKENS * messages
+
+    def admit(self, tokens: int = 0) -> None:
+        """Count one request and reserve its tokens.
+
+        Raises:
+            TrafficRefused: a cap is spent, or this request would pass it; says which.
+        """
+        if self.spent.requests >= self.max_requests:
+            raise TrafficRefused(
+                f"the cap of {self.max_requests} requests is spent: raise --fidelity-max-requests"
+            )
+        remaining = self.remaining_tokens
+        if remaining is not None and tokens > remaining:
+            raise TrafficRefused(
+                f"a request of up to {tokens} tokens passes the cap of {self.max_tokens}"
+                f" ({remaining} left): raise --fidelity-max-tokens or lower the budget"
+            )
+        self.spent.requests += 1
+        self._reserved_tokens += tokens
+
+    def settle(
+        self, tokens: int, *, prompt: int | None, completion: int | None, body_bytes: int = 0
+    ) -> None:
+        """Replace a reservation by what usage told; without usage the estimate stays spent."""
+        self._reserved_tokens -= tokens
+        if prompt is None:
+            self.spent.prompt_tokens += tokens
+            return
+        self.spent.prompt_tokens += prompt
+        self.spent.completion_tokens += completion or 0
+        if body_bytes >= 200 and prompt > 0:
+            seen = prompt / body_bytes
+            self._tokens_per_byte = max(self._tokens_per_byte or 0.0, seen)
+
+    def release(self, tokens: int) -> None:
+        """Give back the reservation of a request that the server refused to take."""
+        self._reserved_tokens -= tokens

@@ -1,0 +1,212 @@
+"""One request and its answer, sent once: streamed or whole, finished or aborted by us."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+
+from fidelity import json_shape as shape
+from fidelity.errors import EndpointError
+from fidelity.outgoing import Outgoing, Refused, Stopwatch
+from fidelity.redaction import Redactor
+from fidelity.replies import Reply
+from fidelity.reply_draft import Draft
+from fidelity.request_body import Question
+from fidelity.statuses import BUSY, message_of, not_json, trouble
+from fidelity.stream_reader import StreamReader, add_to
+from fidelity.timeouts import Timeouts
+from fidelity.transport import Incoming, Transport
+
+_MAX_ERROR_BYTES = 1 << 20
+_MAX_WHOLE_BYTES = 256 << 20
+
+
+class Exchanger:
+    """Runs exchanges over a transport."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        timeouts: Timeouts,
+        replica_headers: tuple[str, ...],
+        aborted: set[str],
+    ) -> None:
+        """Send nothing yet; `aborted` holds the ids that an abort call named."""
+        self._transport = transport
+        self._timeouts = timeouts
+        self._replica_headers = tuple(name.lower() for name in replica_headers)
+        self._aborted = aborted
+
+    async def run(
+        self,
+        outgoing: Outgoing,
+        question: Question,
+        abort: Callable[[str], Awaitable[None]],
+    ) -> Reply | Refused:
+        """Send the request once.
+
+        Raises:
+            EndpointError: whatever is not an answer, in one sentence.
+        """
+        clock = Stopwatch()
+        limit = question.timeout_s or self._timeouts.total_s(
+            outgoing.prompt_tokens, question.max_tokens
+        )
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream" if question.streamed else "application/json",
+            "X-Request-Id": outgoing.request_id,
+        }
+        try:
+            with anyio.fail_after(limit):
+                async with self._transport.stream(
+                    "POST", outgoing.url, content=outgoing.body, headers=headers
+                ) as incoming:
+                    return await self._receive(outgoing, question, incoming, clock, abort)
+        except TimeoutError:
+            raise EndpointError(
+                f"POST {outgoing.url} did not end within {limit:.0f} s"
+                f" (prompt of up to {outgoing.prompt_tokens} tokens, max_tokens"
+                f" {question.max_tokens}): look at the server's log, or raise --fidelity-timeout-s"
+            ) from None
+
+    async def _receive(
+        self,
+        outgoing: Outgoing,
+        question: Question,
+        incoming: Incoming,
+        clock: Stopwatch,
+        abort: Callable[[str], Awaitable[None]],
+    ) -> Reply | Refused:
+        if incoming.status != 200:
+            return await self._other_status(outgoing, question, incoming, clock)
+        draft = Draft()
+        content_type = incoming.headers.get("content-type", "")
+        raw: dict[str, Any] | None = None
+        aborted = False
+        if question.streamed and "text/event-stream" in content_type:
+            stream = StreamReader(outgoing, question, incoming, self._timeouts, self._redactor)
+            outcome = await stream.read(draft, clock, self._aborter(outgoing, question, abort))
+            if isinstance(outcome, Refused):
+                return outcome
+            aborted = outcome
+        else:
+            raw = await self._whole(outgoing, incoming, content_type)
+            add_to(draft, raw, outgoing, self._redactor)
+        aborted = aborted or outgoing.request_id in self._aborted
+        self._check_finish(draft, outgoing, aborted=aborted)
+        return self._reply(outgoing, question, incoming, clock, draft, aborted=aborted, raw=raw)
+
+    @property
+    def _redactor(self) -> Redactor:
+        return self._transport.redactor
+
+    def _aborter(
+        self,
+        outgoing: Outgoing,
+        question: Question,
+        abort: Callable[[str], Awaitable[None]],
+    ) -> Callable[[], Awaitable[bool]]:
+        """Return what stops the stream; its result says whether to close the connection."""
+
+        async def stop() -> bool:
+            if not question.abort_by_call:
+                return True
+            await abort(outgoing.request_id)
+            return False
+
+        return stop
+
+    async def _other_status(
+        self, outgoing: Outgoing, question: Question, incoming: Incoming, clock: Stopwatch
+    ) -> Reply | Refused:
+        body = await _collect(incoming.chunks, _MAX_ERROR_BYTES)
+        if incoming.status in question.allow_status:
+            try:
+                raw = shape.mapping(shape.parse(body), "the body")
+            except shape.Malformed:
+                raw = {"error": {"message": message_of(body)}}
+            return self._reply(outgoing, question, incoming, clock, Draft(), aborted=False, raw=raw)
+        if incoming.status in BUSY:
+            return Refused.of(incoming.status, incoming.headers, body, self._redactor)
+        content_type = incoming.headers.get("content-type", "")
+        raise trouble(outgoing.asked, incoming.status, content_type, body, self._redactor)
+
+    async def _whole(
+        self, outgoing: Outgoing, incoming: Incoming, content_type: str
+    ) -> dict[str, Any]:
+        body = await _collect(incoming.chunks, _MAX_WHOLE_BYTES)
+        try:
+            raw = shape.mapping(shape.parse(body), "the body")
+        except shape.Malformed as error:
+            raise not_json(outgoing.asked, content_type, body, error, self._redactor) from error
+        if "choices" not in raw:
+            missing = shape.Malformed(f"no choices, but {message_of(body)!r}")
+            raise not_json(outgoing.asked, content_type, body, missing, self._redactor)
+        return raw
+
+    def _check_finish(self, draft: Draft, outgoing: Outgoing, *, aborted: bool) -> None:
+        if draft.finish_reason in {"abort", "error"} and not aborted:
+            raise EndpointError(
+                f"POST {outgoing.url}: the server itself ended the answer with finish_reason"
+                f" {draft.finish_reason!r} after {draft.chunks} chunks: look at its log"
+            )
+
+    def _reply(
+        self,
+        outgoing: Outgoing,
+        question: Question,
+        incoming: Incoming,
+        clock: Stopwatch,
+        draft: Draft,
+        *,
+        aborted: bool,
+        raw: dict[str, Any] | None,
+    ) -> Reply:
+        try:
+            text, reasoning = draft.texts(inline_think=outgoing.inline_think)
+            calls = draft.tool_calls()
+        except shape.Malformed as error:
+            raise not_json(outgoing.asked, "", b"", error, self._redactor) from error
+        clean = self._redactor
+        return Reply(
+            request_id=outgoing.request_id,
+            path=question.path,
+            status=incoming.status,
+            started_at=clock.started_at,
+            text=clean.text(text),
+            reasoning=clean.text(reasoning),
+            tool_calls=calls,
+            finish_reason=draft.finish_reason,
+            token_ids=_frozen(draft.token_ids),
+            prompt_token_ids=_frozen(draft.prompt_token_ids),
+            logprobs=_frozen(draft.logprobs),
+            prompt_logprobs=_frozen(draft.prompt_logprobs),
+            ttft_s=clock.ttft_s,
+            e2e_s=clock.elapsed_s,
+            aborted=aborted,
+            replica=self._replica(incoming.headers),
+            headers=incoming.headers,
+            chunks=draft.chunks,
+            raw=clean.json(raw) if raw is not None else None,
+            prompt_tokens=draft.usage.get("prompt_tokens"),
+            cached_tokens=draft.usage.get("cached_tokens"),
+            completion_tokens=draft.usage.get("completion_tokens"),
+            reasoning_tokens=draft.usage.get("reasoning_tokens"),
+        )
+
+    def _replica(self, headers: Mapping[str, str]) -> str:
+        return next((headers[name][:100] for name in self._replica_headers if name in headers), "")
+
+
+async def _collect(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limit:
+            break
+    return bytes(body)
+
+
+def _frozen(values: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
