@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from engine.architecture import SLIDING, Architecture
-from engine.weights import CompressorWeights, IndexerWeights, MoeWeights, Weights
+from engine.weights import CompressorWeights, IndexerWeights, Weights
 from kernels.batch import PagedBatch
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Model:
         """Routed experts plus the shared one on the normed input [T, H]."""
         del rotation  # the two sublayers of a block are called alike
         a, ops, w = self.architecture, self.engine.ops, self.weights.layers[layer].moe
-        ids, weights = self.route(w, x, batch)
+        ids, weights = self.route(layer, x, batch)
         self.record(f"L{layer}.moe_topk", ids)
         routed = ops.experts(x, ids, weights, w.gate_up, w.down, limit=a.swiglu_limit)
         shared = ops.shared_expert(
@@ -214,9 +214,9 @@ class Model:
         self.record(f"L{layer}.ffn_out", out)
         return out
 
-    def route(self, w: MoeWeights, x: Tensor, batch: PagedBatch) -> tuple[Tensor, Tensor]:
+    def route(self, layer: int, x: Tensor, batch: PagedBatch) -> tuple[Tensor, Tensor]:
         """Return expert ids int32 [T, K] and their weights [T, K]."""
-        a = self.architecture
+        a, w = self.architecture, self.weights.layers[layer].moe
         return self.engine.ops.route(  # type: ignore[no-any-return]
             x,
             w.gate,
