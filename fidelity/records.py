@@ -110,7 +110,7 @@ class Trial(Record, frozen=True, kw_only=True, tag="trial"):
     """One execution of a probe."""
 
     id: str
-    """Stable: a function of claim, probe, arm, stage, index and seed, so that resume finds it."""
+    """Stable: a function of claim, arm, stage, key, attempt and seed, so that resume finds it."""
     claim: str
     """Id of the claim, "<suite stem>/<test name>[<param>]"."""
     suite: str
@@ -120,7 +120,10 @@ class Trial(Record, frozen=True, kw_only=True, tag="trial"):
     """"" for a plain probe; otherwise "control", "cold", "cached", ..."""
     stage: int = 1
     """2 for fresh probes of a class that missed in stage 1."""
+    key: str = ""
+    """Of the probe, unique inside claim, arm and stage; pairs of two arms share it."""
     index: int = 0
+    """Attempt: above 0 only when a resumed run asks again what infrastructure trouble cut off."""
     seed: int = 0
     epoch: int = 0
     cluster: str = ""
@@ -135,6 +138,8 @@ class Trial(Record, frozen=True, kw_only=True, tag="trial"):
     """True or False when the trial counts; None when it is infrastructure trouble (`error`)."""
     value: float | None = None
     """A graded result where there is one (nats, ratio); `score` otherwise."""
+    paths: tuple[str, ...] = ()
+    """Paths that this trial proves to have been taken: "cold", "cached", "aborted", ..."""
     lost: str = ""
     """For a failed recall: "rendering", "attention" or "" when token accounting cannot tell."""
     exchanges: tuple[Exchange, ...] = ()

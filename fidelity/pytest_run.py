@@ -1,0 +1,311 @@
+"""Between pytest and a run: which items are claims, and what an ending means.
+
+Imported only when a claim was collected, so that other people's test runs pay nothing.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fidelity.claims import claim_of
+from fidelity.decisions import Claim
+from fidelity.errors import (
+    ConfigError,
+    FidelityError,
+    HarnessError,
+    Inconclusive,
+    JournalError,
+    NotApplicable,
+    Violation,
+)
+from fidelity.junit import write_junit
+from fidelity.measure import Measure
+from fidelity.options import pytest_flags
+from fidelity.plan import (
+    PREFILL_TOKENS_PER_S,
+    PlannedClaim,
+    PlannedDeployment,
+    PlanningAsker,
+    plan_lines,
+)
+from fidelity.progress import ProgressMeter, copy_of
+from fidelity.run import Finished, Order, Run
+from fidelity.settings import Settings, resolve
+from fidelity.summary import summary_lines
+from fidelity.verdict import EXIT_INTERRUPTED
+from fidelity.words import Outcome
+
+BAD_USAGE = 2
+OUTCOME = "fidelity_outcome"
+"""Attribute of a pytest report that holds the outcome of its claim."""
+
+
+def _never_opened(settings: Settings, folder: Path) -> Any:
+    from fidelity.deployment import open_deployment
+
+    return open_deployment(settings, run_dir=folder)
+
+
+class PytestRun:
+    """A pytest session in which claims were collected."""
+
+    def __init__(self, config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+        """Resolve the settings; nothing is sent or written yet.
+
+        Raises:
+            pytest.exit.Exception: a setting is wrong, or two claims share one id.
+        """
+        self._config = config
+        self._items = {item.nodeid: claim_of(item) for item in items}
+        self._measures: dict[str, Measure] = {}
+        self._run: Run | None = None
+        self._meter: ProgressMeter | None = None
+        self._planned: list[PlannedClaim] = []
+        self.planning = bool(config.getoption("fidelity_plan"))
+        self._stopped_by: BaseException | None = None
+        self._other_failures = 0
+        self.finished: Finished | None = None
+        self.report_trouble = ""
+        try:
+            _refuse_double_ids(self._items)
+            self.settings = resolve(pytest_flags(config))
+        except ConfigError as error:
+            pytest.exit(f"fidelity: {error}", returncode=BAD_USAGE)
+        self.command = self.settings.redactor.arguments(_command(config))
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder, None before the run began."""
+        return self._run.folder if self._run is not None else None
+
+    def begin(self) -> None:
+        """Open journal and deployment.
+
+        Raises:
+            pytest.exit.Exception: the run folder cannot be used.
+        """
+        if self.planning:
+            return
+        opener = self._opener
+        self._meter = self._new_meter()
+        order = Order(
+            settings=self.settings,
+            claims=tuple(self._items.values()),
+            command=self.command,
+            opener=opener,
+            meter=self._meter,
+            root=self._config.invocation_params.dir,
+        )
+        try:
+            self._run = Run(order)
+        except JournalError as error:
+            self._meter.close()
+            pytest.exit(f"fidelity: {error}", returncode=BAD_USAGE)
+
+    async def _opener(self, settings: Settings, folder: Path) -> Any:
+        hook = self._config.hook.pytest_fidelity_open_deployment
+        opening = hook(settings=settings, run_dir=folder) or _never_opened(settings, folder)
+        return await opening
+
+    def _new_meter(self) -> ProgressMeter:
+        stream = copy_of(2)
+        live = stream.isatty() and not (self.settings.no_color or self.settings.ci)
+        live = live and self.settings.environ.get("TERM") != "dumb"
+        return ProgressMeter(
+            stream, live=live, claims=len(self._items), make_room=self._end_pytests_line
+        )
+
+    def _end_pytests_line(self) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        if terminal is None:
+            return
+        if capture is None:
+            terminal.ensure_newline()
+            return
+        with capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+
+    def measure_for(self, item: pytest.Item) -> Measure:
+        """Return the fixture of one claim.
+
+        Raises:
+            HarnessError: the deployment could not be opened.
+        """
+        claim = self._items[item.nodeid]
+        if self.planning:
+            measure = self._planning_measure(claim)
+        elif self._run is None or self._meter is None:
+            raise HarnessError("the run has not begun: pytest's runtestloop was replaced")
+        else:
+            self._meter.claim_started()
+            measure = self._run.measure_for(claim)
+        self._measures[item.nodeid] = measure
+        return measure
+
+    def _planning_measure(self, claim: Claim) -> Measure:
+        target = self.settings.target
+        cost = PlannedClaim(claim=claim.id)
+        self._planned.append(cost)
+        deployment: Any = PlannedDeployment(
+            name=target.name,
+            base_url=target.base_url or "",
+            model=self.settings.model or target.model or "",
+            expects=target.expects,
+        )
+        return Measure(
+            claim,
+            asker=PlanningAsker(cost, suite=claim.suite, seed=self.settings.seed),
+            journal=None,
+            deployment=deployment,
+            settings=self.settings,
+            planning=True,
+        )
+
+    def shape(
+        self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
+    ) -> None:
+        """Give a report its outcome, and write the finding that the test itself did not."""
+        claim = self._items.get(item.nodeid)
+        if claim is None:  # an ordinary test beside claims
+            self._other_failures += report.failed
+            return
+        raised = call.excinfo.value if call.excinfo is not None else None
+        if report.when == "teardown" and self._meter is not None:
+            self._meter.claim_ended()
+        if raised is None and report.when != "call":
+            return
+        measure = self._measures.get(item.nodeid)
+        if self.planning:
+            report.outcome, report.longrepr = "passed", None
+            return
+        outcome, reason = _ending(raised, measure)
+        self._record(claim, measure, outcome, reason)
+        _show(item, report, outcome, reason, raised)
+
+    def _record(self, claim: Claim, measure: Measure | None, outcome: Outcome, reason: str) -> None:
+        decided = measure.finding if measure is not None else None
+        if self._run is None or (decided is not None and decided.outcome is outcome):
+            return
+        self._run.record_without_decision(claim, outcome, reason)
+
+    def stopped_by(self, stop: BaseException) -> None:
+        """Note that the user, or a plugin, stopped the session."""
+        self._stopped_by = stop
+
+    def finish(self, exitstatus: int) -> int:
+        """End the run, write its files and return the exit code of the whole session."""
+        by_hand = isinstance(self._stopped_by, KeyboardInterrupt)
+        if self._meter is not None:
+            self._meter.close()
+        if self._run is None:
+            return EXIT_INTERRUPTED if by_hand else exitstatus
+        self.finished = self._run.finish(interrupted=self._stopped_by is not None)
+        self._write_files(self._run.folder, self.finished)
+        if by_hand:
+            return EXIT_INTERRUPTED
+        if exitstatus not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+            return exitstatus
+        return 1 if self._other_failures else self.finished.judgement.exit_code
+
+    def _write_files(self, folder: Path, finished: Finished) -> None:
+        write_junit(
+            folder / "junit.xml",
+            finished.findings,
+            not_run=finished.not_run,
+            duration_s=finished.duration_s,
+        )
+        try:
+            import reports
+
+            reports.build(folder)
+            self._append_step_summary(folder / "summary.md")
+        except Exception as error:  # noqa: BLE001 - a broken report must not hide a verdict
+            self.report_trouble = (
+                f"the report could not be written ({type(error).__name__}: {error}); the journal"
+                f" is whole: fidelity report {folder}"
+            )
+
+    def _append_step_summary(self, summary: Path) -> None:
+        if self.settings.step_summary is not None and summary.exists():
+            with self.settings.step_summary.open("a", encoding="utf-8") as stream:
+                stream.write(summary.read_text(encoding="utf-8"))
+
+    def closing_lines(self) -> list[str]:
+        """Return what the terminal shows at the end."""
+        if self.planning:
+            return plan_lines(self._planned, tokens_per_s=PREFILL_TOKENS_PER_S)
+        if self.finished is None or self._run is None:
+            return []
+        lines = summary_lines(
+            self.finished.judgement,
+            self.finished.findings,
+            holm=self.finished.holm,
+            folder=self._run.folder,
+            command=self.command,
+        )
+        return [*lines, self.report_trouble] if self.report_trouble else lines
+
+
+def _refuse_double_ids(items: dict[str, Claim]) -> None:
+    seen: dict[str, str] = {}
+    for nodeid, claim in items.items():
+        if claim.id in seen:
+            raise ConfigError(
+                f"two tests make the claim {claim.id}: {seen[claim.id]} and {nodeid}; rename one"
+            )
+        seen[claim.id] = nodeid
+
+
+def _command(config: pytest.Config) -> tuple[str, ...]:
+    """Return what repeats this run: the arguments of `fidelity run`, or of pytest."""
+    caller = config.pluginmanager.get_plugin("fidelity-command")
+    if caller is not None:
+        return tuple(caller.command)
+    return ("pytest", *(os.fspath(word) for word in config.invocation_params.args))
+
+
+def _ending(raised: BaseException | None, measure: Measure | None) -> tuple[Outcome, str]:
+    """Map how a test ended to an outcome; anything unknown is trouble of the harness."""
+    if raised is None:
+        decided = measure.finding if measure is not None else None
+        if decided is None:
+            return Outcome.ERROR, "the test ended without a decision: it claims nothing"
+        return decided.outcome, decided.reason
+    match raised:
+        case Violation():
+            outcome = Outcome.FAIL
+        case Inconclusive():
+            outcome = Outcome.INCONCLUSIVE
+        case NotApplicable():
+            outcome = Outcome.NOT_APPLICABLE
+        case pytest.skip.Exception():
+            return Outcome.NOT_APPLICABLE, str(raised.msg or "skipped")
+        case FidelityError():
+            outcome = Outcome.ERROR
+        case _:
+            return Outcome.ERROR, f"the suite broke: {type(raised).__name__}: {raised}"
+    return outcome, str(raised)
+
+
+def _show(
+    item: pytest.Item,
+    report: pytest.TestReport,
+    outcome: Outcome,
+    reason: str,
+    raised: BaseException | None,
+) -> None:
+    """Let pytest's report say the outcome; a sentence stands where a traceback would not help."""
+    setattr(report, OUTCOME, outcome)
+    if outcome is Outcome.PASS:
+        return
+    if outcome is Outcome.NOT_APPLICABLE:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, reason)
+        return
+    report.outcome = "failed"
+    if raised is None or isinstance(raised, FidelityError):
+        report.longrepr = f"{outcome}: {reason}"
