@@ -28,7 +28,7 @@ def render_html(records: Iterable[AnyRecord]) -> str:
 def render_summary(records: Iterable[AnyRecord]) -> str:
     """Return the report in GitHub's Markdown, short enough for a CI step summary."""
     report = report_of(records)
-    cards, rows = report.claims.cards, _rows(report)
+    cards, rows = report.cards, _rows(report)
     text = (
         _markdown()
         .get_template("summary.md.j2")

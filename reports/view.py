@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fidelity.records import AnyRecord
-from reports.view_claims import Claims, claims_of, miss_links
+from reports.view_claims import Claims, claims_of
 from reports.view_controls import Controls, controls_of
 from reports.view_coverage import Coverage, coverage_of
 from reports.view_data import data_of
-from reports.view_dialogue import Pair, pairs_of
+from reports.view_findings import FindingCard, cards_of, miss_links
 from reports.view_journal import Journal, sort_journal
 from reports.view_needles import Needles, needles_of
+from reports.view_pairs import Pair, pairs_of
 from reports.view_reach import Reach, reach_of
 from reports.view_subject import Subject, subject_of
 from reports.view_verdict import Hero, hero_of
@@ -23,6 +24,7 @@ class Report:
     title: str
     hero: Hero
     subject: Subject
+    cards: tuple[FindingCard, ...]
     claims: Claims
     needles: Needles
     reach: Reach
@@ -40,14 +42,15 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
     journal = sort_journal(records)
     pairs = pairs_of(journal)
     conversations = {pair.failure.trial: pair.anchor for pair in pairs}
-    claims = claims_of(journal, conversations)
+    cards = cards_of(journal, conversations)
     hero = hero_of(journal)
     return Report(
         title=_title(journal, hero),
         hero=hero,
         subject=subject_of(journal),
-        claims=claims,
-        needles=needles_of(journal, miss_links(claims.cards)),
+        cards=cards,
+        claims=claims_of(journal),
+        needles=needles_of(journal, miss_links(cards)),
         reach=reach_of(journal),
         coverage=coverage_of(journal),
         pairs=pairs,

@@ -82,15 +82,13 @@ def tally(trials: Iterable[Trial]) -> Tally:
 
 
 def length_bins(lengths: Iterable[float]) -> tuple[Bin, ...]:
-    """Return a bin for each length, or geometric ones (factor 2) where there are too many.
+    """Return a bin for each length, or one for each group of near lengths where there are many.
 
-    Lengths that differ by less than 1/8 from the shortest of their group share a column: a sweep by
-    residue sends 1,024 to 1,151 tokens, and that is one size.
+    A sweep by residue sends 1,024 to 1,151 tokens, and that is one size: a group ends where the
+    next length is a fifth longer, or twice as long as its shortest.
     """
     values = sorted(set(lengths))
-    groups = _near(values, 1.14) if len(values) > MAX_COLUMNS else [[value] for value in values]
-    if len(groups) > MAX_COLUMNS:
-        groups = _near(values, 2.0)
+    groups = _groups(values) if len(values) > MAX_COLUMNS else [[value] for value in values]
     return tuple(
         Bin(
             low=group[0],
@@ -102,10 +100,10 @@ def length_bins(lengths: Iterable[float]) -> tuple[Bin, ...]:
     )
 
 
-def _near(values: Sequence[float], factor: float) -> list[list[float]]:
+def _groups(values: Sequence[float]) -> list[list[float]]:
     groups: list[list[float]] = []
     for value in values:
-        if groups and value < groups[-1][0] * factor:
+        if groups and value < 1.2 * groups[-1][-1] and value < 2 * groups[-1][0]:
             groups[-1].append(value)
         else:
             groups.append([value])

@@ -1,18 +1,14 @@
-"""Claims: the table of all of them, and a card for each that did not pass."""
+"""The table of all claims."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fidelity.records import Finding, Trial
+from fidelity.records import Finding
 from fidelity.words import Ladder, Outcome
-from reports.view_axes import cell_text, pattern
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
-from reports.view_text import anchor, cut, figure, joined, one_line, plural, thousands
-from reports.view_verdict import BLAMED, replay_command
+from reports.view_text import anchor, figure, plural
+from reports.view_verdict import BLAMED
 
-MISSES_PER_CARD = 10
 RUNGS = tuple(Ladder)
 
 
@@ -57,55 +53,22 @@ class SuiteRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
-    """One trial that missed or could not be measured."""
-
-    anchor: str
-    trial: str
-    href: str
-    cell: str
-    score: str
-    expected: str
-    got: str
-    lost: str
-    seed: int
-    tokens: str
-    fresh: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingCard:
-    """Findings that are not a pass and share one reason."""
-
-    anchor: str
-    rows: tuple[ClaimRow, ...]
-    badge: Badge
-    reason: str
-    evidence: tuple[str, ...]
-    misses: tuple[Miss, ...]
-    more: str
-    replay: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
     """All claims of the run."""
 
     suites: tuple[SuiteRows, ...]
-    cards: tuple[FindingCard, ...]
     summary: str
     unreached: tuple[str, ...]
     missing: str
 
 
-def claims_of(journal: Journal, conversations: dict[str, str]) -> Claims:
-    """Return the claims; `conversations` gives the anchor of each trial that is shown as a chat."""
+def claims_of(journal: Journal) -> Claims:
+    """Return the claims, by suite."""
     rows: dict[str, list[ClaimRow]] = {}
     for finding in journal.findings:
         rows.setdefault(finding.suite, []).append(row_of(finding))
     return Claims(
         suites=tuple(SuiteRows(suite=suite, rows=tuple(lines)) for suite, lines in rows.items()),
-        cards=_cards(journal, conversations),
         summary=_summary(journal),
         unreached=journal.unreached,
         missing="" if rows else _why_missing(journal),
@@ -174,98 +137,3 @@ def _gauge(finding: Finding) -> Gauge | None:
         threshold=None if finding.threshold is None else round(100 * finding.threshold, 1),
         title=title,
     )
-
-
-_CARD_ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.INCONCLUSIVE, Outcome.NOT_APPLICABLE)
-
-
-def _cards(journal: Journal, conversations: dict[str, str]) -> tuple[FindingCard, ...]:
-    """Return a card for each reason: a dead server is one card, however many claims it spoiled."""
-    groups: dict[tuple[Outcome, str], list[Finding]] = {}
-    for finding in journal.findings:
-        if finding.outcome is not Outcome.PASS:
-            groups.setdefault((finding.outcome, finding.reason), []).append(finding)
-
-    def order(group: list[Finding]) -> tuple[int, int]:
-        worst = max(RUNGS.index(f.ladder) if f.ladder else -1 for f in group)
-        return _CARD_ORDER.index(group[0].outcome), -worst
-
-    return tuple(
-        _card(journal, group, conversations) for group in sorted(groups.values(), key=order)
-    )
-
-
-def _card(
-    journal: Journal, findings: Sequence[Finding], conversations: dict[str, str]
-) -> FindingCard:
-    controls = journal.control_trials
-    trials = [
-        trial
-        for finding in findings
-        for trial in journal.trials_of(finding)
-        if trial.id not in controls
-    ]
-    bad = [trial for trial in trials if not trial.ok]
-    bad.sort(key=lambda trial: (trial.ok is None, trial.id not in conversations))
-    rows = tuple(row_of(finding) for finding in findings)
-    shown = bad[:MISSES_PER_CARD]
-    hidden = len(bad) - len(shown)
-    outcome = findings[0].outcome
-    return FindingCard(
-        anchor=rows[0].href,
-        rows=rows,
-        badge=OUTCOMES[outcome],
-        reason=cut(findings[0].reason, 1500) or "No reason is recorded.",
-        evidence=_evidence(findings, trials),
-        misses=tuple(_miss(trial, conversations) for trial in shown),
-        more=f"{plural(hidden, 'further trial')} in run.jsonl" if hidden else "",
-        replay=replay_command(journal, shown[0].id) if shown else "",
-    )
-
-
-def _evidence(findings: Sequence[Finding], trials: Sequence[Trial]) -> tuple[str, ...]:
-    """Return what the trials of a card show, one sentence each."""
-    lines = [
-        pattern([trial for trial in trials if trial.claim == finding.claim])
-        for finding in findings[:4]
-    ]
-    scores = Counter(str(trial.score or "no score") for trial in trials if trial.ok is False)
-    if scores:
-        kinds = [f"{count} {score}" for score, count in scores.most_common()]
-        lines.append(f"Answers that missed: {joined(kinds)}.")
-    lost = Counter(trial.lost for trial in trials if trial.ok is False and trial.lost)
-    if lost:
-        kinds = [f"{count} in {where}" for where, count in lost.most_common()]
-        lines.append(f"Where it was lost, by token accounting: {joined(kinds)}.")
-    errors = Counter(one_line(trial.error, 300) for trial in trials if trial.ok is None)
-    for text, count in errors.most_common(4):
-        lines.append(f"{plural(count, 'trial')} not measurable: {text or 'no error recorded'}")
-    return tuple(dict.fromkeys(line for line in lines if line))
-
-
-def _miss(trial: Trial, conversations: dict[str, str]) -> Miss:
-    last = trial.exchanges[-1] if trial.exchanges else None
-    got = trial.error
-    if last and trial.ok is False:
-        got = last.text or last.reasoning or "(empty answer)"
-    tokens = ""
-    if last and last.prompt_tokens is not None:
-        tokens = f"{thousands(last.prompt_tokens)} + {thousands(last.completion_tokens)}"
-    return Miss(
-        anchor=anchor("t", trial.id),
-        trial=trial.id,
-        href=conversations.get(trial.id, ""),
-        cell=cell_text(trial),
-        score=str(trial.score or ("not measured" if trial.ok is None else "wrong")),
-        expected=one_line(trial.expected, 80),
-        got=one_line(got, 140),
-        lost=trial.lost,
-        seed=trial.seed,
-        tokens=tokens,
-        fresh=trial.stage > 1,
-    )
-
-
-def miss_links(cards: Sequence[FindingCard]) -> dict[str, str]:
-    """Return the anchor of each miss that a card shows, by trial."""
-    return {miss.trial: miss.href or miss.anchor for card in cards for miss in card.misses}

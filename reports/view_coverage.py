@@ -7,7 +7,7 @@ from typing import Any
 
 from fidelity.records import Exchange
 from reports.view_bins import Bin, Cell, compact
-from reports.view_gaps import never_of
+from reports.view_gaps import Axes, Place, never_of
 from reports.view_journal import Journal
 from reports.view_paths import PathRow, Request, paths_of, request_of
 from reports.view_text import plural
@@ -15,10 +15,10 @@ from reports.view_text import plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Prefilled across, cached down, for one range of generated tokens."""
+    """Prefilled across, cached down, for one range of generated tokens; no rows if it is blank."""
 
     title: str
-    count: int
+    count: str
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
@@ -39,32 +39,32 @@ def coverage_of(journal: Journal) -> Coverage:
     """Return the coverage map of all exchanges of a run."""
     exchanges = [exchange for trial in journal.trials for exchange in trial.exchanges]
     requests = [request for exchange in exchanges if (request := request_of(exchange))]
-    limit = _limit(journal)
     if not requests:
-        return Coverage(
-            columns=(),
-            panels=(),
-            paths=paths_of(journal, requests),
-            summary="",
-            never=("Nothing was exercised.",),
-            notes=(),
-            missing=_why_missing(len(exchanges)),
-        )
+        return _nothing(journal, len(exchanges))
+    limit = _limit(journal)
     reach = max(limit or 0, *(r.prefilled + r.cached + r.generated for r in requests))
-    bins = token_bins(reach, 128, 2 if reach <= 65_536 else 4)
-    generated_bins = token_bins(max(reach // 2, *(r.generated for r in requests)), 16, 4)
-    grid = _grid(requests, bins, generated_bins)
+    axes = axes_of(requests, reach)
+    grid = _grid(requests, axes)
     return Coverage(
-        columns=tuple(column.label for column in bins),
-        panels=tuple(
-            _panel(grid, bins, row, depth, limit or reach)
-            for depth, row in enumerate(generated_bins)
-        ),
+        columns=tuple(column.label for column in axes.prefilled),
+        panels=tuple(_panel(grid, axes, depth, reach) for depth in range(len(axes.generated))),
         paths=paths_of(journal, requests),
         summary=_longest(requests),
-        never=never_of(set(grid), bins, generated_bins, limit or reach),
+        never=never_of(requests, set(grid), axes, reach),
         notes=_notes(exchanges, requests, limit),
         missing="",
+    )
+
+
+def _nothing(journal: Journal, exchanges: int) -> Coverage:
+    return Coverage(
+        columns=(),
+        panels=(),
+        paths=paths_of(journal, ()),
+        summary="",
+        never=("Nothing was exercised.",),
+        notes=(),
+        missing=_why_missing(exchanges),
     )
 
 
@@ -87,6 +87,18 @@ def _limit(journal: Journal) -> int | None:
     return None
 
 
+def axes_of(requests: Sequence[Request], reach: int) -> Axes:
+    """Return geometric bins for each axis, up to the longest sequence that is possible here."""
+    cached = token_bins(reach, 128, 2 if reach <= 65_536 else 4)
+    first = cached[1]
+    return Axes(
+        # the last prompt token is always computed, so that "none prefilled" is no bin of its own
+        prefilled=(Bin(low=0, high=first.high, label=first.label, title=first.title), *cached[2:]),
+        cached=cached,
+        generated=token_bins(max(reach // 2, *(r.generated for r in requests)), 16, 4),
+    )
+
+
 def token_bins(reach: int, first: int, factor: int) -> tuple[Bin, ...]:
     """Return 0, 1 to `first`, and geometric bins up to `reach`, each with its upper edge inside.
 
@@ -94,43 +106,45 @@ def token_bins(reach: int, first: int, factor: int) -> tuple[Bin, ...]:
     """
     bins = [Bin(low=0, high=0, label="0", title="0")]
     low, high = 1, first
-    while low <= max(reach, 1) and len(bins) < 14:
+    while len(bins) < 2 or low <= reach:
         bins.append(Bin(low=low, high=high, label=compact(high), title=f"{low:,} to {high:,}"))
         low, high = high + 1, high * factor
     return tuple(bins)
 
 
-Grid = Mapping[tuple[int, int, int], Sequence[Request]]
+Grid = Mapping[Place, Sequence[Request]]
 
 
-def _index(bins: Sequence[Bin], value: int) -> int:
-    return next((place for place, bin_ in enumerate(bins) if bin_.holds(value)), len(bins) - 1)
-
-
-def _grid(requests: Iterable[Request], bins: Sequence[Bin], generated: Sequence[Bin]) -> Grid:
-    grid: dict[tuple[int, int, int], list[Request]] = defaultdict(list)
+def _grid(requests: Iterable[Request], axes: Axes) -> Grid:
+    grid: dict[Place, list[Request]] = defaultdict(list)
     for request in requests:
         place = (
-            _index(bins, request.prefilled),
-            _index(bins, request.cached),
-            _index(generated, request.generated),
+            _index(axes.prefilled, request.prefilled),
+            _index(axes.cached, request.cached),
+            _index(axes.generated, request.generated),
         )
         grid[place].append(request)
     return grid
 
 
-def _panel(grid: Grid, bins: Sequence[Bin], row: Bin, depth: int, limit: int) -> Panel:
-    lines = []
-    for cached, cached_bin in enumerate(bins):
-        cells = tuple(
-            _cell(
-                grid.get((prefilled, cached, depth), ()), (bins[prefilled], cached_bin, row), limit
-            )
-            for prefilled in range(len(bins))
+def _index(bins: Sequence[Bin], value: int) -> int:
+    return next(place for place, bin_ in enumerate(bins) if bin_.holds(value))
+
+
+def _panel(grid: Grid, axes: Axes, depth: int, limit: int) -> Panel:
+    generated = axes.generated[depth]
+    rows = tuple(
+        (
+            cached_bin.label,
+            tuple(
+                _cell(grid.get((column, row, depth), ()), (bin_, cached_bin, generated), limit)
+                for column, bin_ in enumerate(axes.prefilled)
+            ),
         )
-        lines.append((cached_bin.label, cells))
+        for row, cached_bin in enumerate(axes.cached)
+    )
     count = sum(len(group) for place, group in grid.items() if place[2] == depth)
-    return Panel(title=row.title, count=count, rows=tuple(lines))
+    return Panel(title=generated.title, count=plural(count, "request"), rows=rows if count else ())
 
 
 def _cell(group: Sequence[Request], where: tuple[Bin, Bin, Bin], limit: int) -> Cell:
@@ -141,16 +155,9 @@ def _cell(group: Sequence[Request], where: tuple[Bin, Bin, Bin], limit: int) -> 
         count = len(group)
         tone = "c3" if count >= 64 else "c2" if count >= 8 else "c1"
         return Cell(text=compact(count), tone=tone, title=f"{words}: {plural(count, 'request')}")
-    if not _possible(where[0], where[1], where[2], limit):
-        return Cell(text="", tone="beyond", title=f"{words}: not possible here")
+    if sum(bin_.low for bin_ in where) > limit:
+        return Cell(text="", tone="beyond", title=f"{words}: longer than a sequence may be here")
     return Cell(text="", tone="blank", title=f"{words}: never exercised")
-
-
-def _possible(prefilled: Bin, cached: Bin, generated: Bin, limit: int) -> bool:
-    """Return whether a request may fall here: some prompt at least, and within the limit."""
-    if prefilled.high == 0:  # at least the last prompt token is always computed
-        return False
-    return prefilled.low + cached.low + generated.low <= limit
 
 
 def _longest(requests: Sequence[Request]) -> str:
@@ -167,8 +174,9 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if limit is None:
-        notes.append("The server does not say how long a sequence may be; the map ends where the "
-                     "run did.")  # fmt: skip
+        notes.append(
+            "The server names no longest sequence: the map ends with the longest of the run."
+        )
     uncounted = len(exchanges) - len(requests)
     if uncounted:
         notes.append(f"{plural(uncounted, 'exchange')} without token counts: not on the map.")

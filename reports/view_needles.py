@@ -59,14 +59,15 @@ def needles_of(journal: Journal, links: dict[str, str]) -> Needles:
     """Return the needle maps; `links` gives the anchor of each miss that the page shows."""
     trials = needle_trials(journal)
     counts = tally(trials)
+    common = pattern(trials)
     bins = length_bins(length for trial in trials if (length := number(trial, LENGTH)) is not None)
     return Needles(
         trials=len(trials),
         summary=_summary(counts),
-        pattern=pattern(trials),
+        pattern=common,
         by_depth=_by_depth(trials, bins, links),
         by_kind=_by_kind(trials, bins, links),
-        residues=tuple(_residues(trials, modulus, links) for modulus in MODULI) if trials else (),
+        residues=_residues(trials, links, coarse=common) if trials else (),
         missing="" if trials else _why_missing(journal),
     )
 
@@ -145,7 +146,17 @@ def _by_kind(trials: Sequence[Trial], columns: Sequence[Bin], links: dict[str, s
     return _table(trials, columns, [(kind, kind, of(kind)) for kind in kinds], links)
 
 
-def _residues(trials: Sequence[Trial], modulus: int, links: dict[str, str]) -> ResidueMap:
+def _residues(
+    trials: Sequence[Trial], links: dict[str, str], *, coarse: str
+) -> tuple[ResidueMap, ...]:
+    """Return the map of each modulus; fine ones stand open where no coarse one says it all."""
+    told = coarse and not any(f"(mod {modulus})" in coarse for modulus in MODULI[2:])
+    return tuple(_residue(trials, modulus, links, told=bool(told)) for modulus in MODULI)
+
+
+def _residue(
+    trials: Sequence[Trial], modulus: int, links: dict[str, str], *, told: bool
+) -> ResidueMap:
     members: list[list[Trial]] = [[] for _ in range(modulus)]
     for trial in trials:
         length = prompt_length(trial)
@@ -159,6 +170,6 @@ def _residues(trials: Sequence[Trial], modulus: int, links: dict[str, str]) -> R
             _cell(group, f"prompt length ≡ {residue} (mod {modulus})", links)
             for residue, group in enumerate(members)
         ),
-        open=missed or modulus <= 16,
+        open=modulus <= 16 or (missed and not told),
         covered="every residue" if hit == modulus else f"{hit} of {modulus} residues",
     )

@@ -82,7 +82,7 @@ def reach_of(journal: Journal) -> Reach:
         return _nothing()
     held = _held(levels)
     return Reach(
-        estimate=f"{levels[held - 1].bin.high:,.0f} tokens" if held else "none",
+        estimate=_estimate(levels, held),
         sentence=_sentence(levels, held),
         interval=_interval(levels),
         points=tuple(_point(level, place < held, levels) for place, level in enumerate(levels)),
@@ -133,6 +133,13 @@ def _levels(trials: Sequence[Trial]) -> list[_Level]:
 def _held(levels: Sequence[_Level]) -> int:
     """Return how many lengths, from the shortest, have a recall of RECALL or more."""
     return next((place for place, level in enumerate(levels) if level.share < RECALL), len(levels))
+
+
+def _estimate(levels: Sequence[_Level], held: int) -> str:
+    if not held:
+        return f"less than {levels[0].bin.low:,.0f} tokens"
+    longest = "at least " if held == len(levels) else ""
+    return f"{longest}{levels[held - 1].bin.high:,.0f} tokens"
 
 
 def _sentence(levels: Sequence[_Level], held: int) -> str:

@@ -108,7 +108,7 @@ def _facts(journal: Journal, manifest: Manifest) -> tuple[Fact, ...]:
         ),
         Fact(
             name="Git commit",
-            value=manifest.git_commit[:40] or "none recorded",
+            value=manifest.git_commit[:12] or "none recorded",
             note=f"run {manifest.run_id}",
         ),
     )

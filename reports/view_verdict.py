@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
+from fidelity.records import Verdict
 from fidelity.words import Blame, Outcome, RunVerdict
 from reports.view_journal import Journal
 from reports.view_outcome import NO_VERDICT, NOT_REACHED, OUTCOMES, UNMEASURED, VERDICTS, Badge
@@ -61,7 +62,7 @@ def hero_of(journal: Journal) -> Hero:
     return Hero(
         badge=badge,
         headline=_headline(journal, badge),
-        sentence=verdict.sentence if verdict else _sentence_of_a_killed_run(journal),
+        sentence=_lead(verdict) if verdict else _sentence_of_a_killed_run(journal),
         blame=BLAMED[blame] if blame else "",
         blame_meaning=BLAME_MEANING[blame] if blame else "",
         partial=_partial(journal),
@@ -73,7 +74,8 @@ def hero_of(journal: Journal) -> Hero:
 def _badge(journal: Journal) -> Badge:
     if journal.verdict is None:
         return NO_VERDICT
-    if journal.verdict.verdict is RunVerdict.UNDECIDED and not _of(journal, Outcome.INCONCLUSIVE):
+    settled = not _of(journal, Outcome.INCONCLUSIVE) and not _of(journal, Outcome.FAIL)
+    if journal.verdict.verdict is RunVerdict.UNDECIDED and settled and _of(journal, Outcome.ERROR):
         return UNMEASURED
     return VERDICTS[journal.verdict.verdict]
 
@@ -104,12 +106,20 @@ def _why_undecided(journal: Journal, badge: Badge) -> str:
     verdict = journal.verdict
     if verdict and verdict.interrupted:
         return "The run was interrupted."
-    if badge is UNMEASURED:
-        some = _of(journal, Outcome.PASS) + _of(journal, Outcome.FAIL)
-        return "Some claims could not be measured." if some else "Nothing could be measured."
     if verdict and verdict.blame is Blame.MODEL_LIMIT:
-        return "The model itself is at its limit."
+        return "What fails is at the model’s own limit."
+    if _of(journal, Outcome.FAIL):
+        return "Claims fail; who is to blame is not known yet."
+    if badge is UNMEASURED:
+        some = _of(journal, Outcome.PASS)
+        return "Some claims could not be measured." if some else "Nothing could be measured."
     return "The trials do not settle it."
+
+
+def _lead(verdict: Verdict) -> str:
+    """Return the sentence of the verdict without the word that the headline has said already."""
+    said = verdict.sentence.removeprefix(f"{verdict.verdict.value}:").strip()
+    return said[:1].upper() + said[1:]
 
 
 def _sentence_of_a_killed_run(journal: Journal) -> str:
@@ -164,7 +174,7 @@ def _resume(journal: Journal) -> Step:
 
 
 def _after_a_failure(journal: Journal) -> list[Step]:
-    steps = [Step(text="Read the failures beside their controls.", link="#findings")]
+    steps = [Step(text="Read the failures beside their controls.", link="#conversations")]
     for finding in journal.findings:
         missed = [trial for trial in journal.trials_of(finding) if trial.ok is False]
         if finding.outcome is Outcome.FAIL and missed:
@@ -175,7 +185,7 @@ def _after_a_failure(journal: Journal) -> list[Step]:
                 )
             )
             break
-    on = [patch.name for patch in journal.patches if patch.state == "on"]
+    on = [patch.name for patch in journal.patches if patch.state == "on" and patch.calls != 0]
     if on:
         names = [one_line(name, 40) for name in on[:6]]
         more = [f"{len(on) - 6} more"] if len(on) > 6 else []

@@ -175,7 +175,9 @@ def simple_pass(claim: str, title: str) -> Finding:
     )
 
 
-def dialogue(number: int, claim: str, *, arm: str = "", ok: bool = True, **changes: object) -> Trial:
+def dialogue(
+    number: int, claim: str, *, arm: str = "", ok: bool = True, **changes: object
+) -> Trial:
     """Return a conversation of two turns; the second asks for what the first told."""
     name = f"Tchaikovsky{number}"
     first = {"role": "user", "content": f"My cat is called {name}. Remember that."}
@@ -262,9 +264,7 @@ def sweep_findings(trials: list[Trial]) -> list[Finding]:
         claim = NEEDLE.format(length)
         members = [trial for trial in trials if trial.claim == claim]
         found.append(rate_finding(claim, f"recall >= 0.80 at {length} tokens", members))
-    found.append(
-        rate_finding(POOLED, "recall >= 0.95 pooled over lengths", trials, threshold=0.95)
-    )
+    found.append(rate_finding(POOLED, "recall >= 0.95 pooled over lengths", trials, threshold=0.95))
     return found
 
 
@@ -285,9 +285,7 @@ def others(*, without: Iterable[str] = ()) -> list[Finding]:
 def faithful() -> list[AnyRecord]:
     trials = needles()
     talks = [dialogue(number, ABORT, arm=arm) for number in range(14) for arm in ("", "no abort")]
-    generation = [
-        dialogue(100 + n, "long_generation/does_not_loop").exchanges[0] for n in range(1)
-    ]
+    generation = [dialogue(100 + n, "long_generation/does_not_loop").exchanges[0] for n in range(1)]
     long = dialogue(
         99,
         "long_generation/does_not_loop",
@@ -387,9 +385,11 @@ def unfaithful_at_a_residue() -> list[AnyRecord]:
         *others(),
         *patches(),
         verdict(
-            RunVerdict.UNFAITHFUL,
-            "unfaithful: recall is lost at prompt lengths of 3 modulo 4 (0/66), and at no other",
+            RunVerdict.UNDECIDED,
+            "undecided: 1 of 14 claims fail, with nobody to blame yet: recall alone does not tell a "
+            "weak model from a damaged deployment; 6 inconclusive",
             blame=Blame.UNKNOWN,
+            exit_code=1,
             counts={"pass": 7, "fail": 1, "inconclusive": 6},
         ),
     ]
@@ -408,8 +408,14 @@ def dead_server(claims: int = 14) -> list[AnyRecord]:
 
     trials = [msgspec.structs.replace(trial, ok=None) for trial in trials]
     return [
-        manifest(base_url="http://127.0.0.1:9/v1", launched=False, launch_command=(),
-                 capabilities=(), server_info={}, model="x"),  # fmt: skip
+        manifest(
+            base_url="http://127.0.0.1:9/v1",
+            launched=False,
+            launch_command=(),
+            capabilities=(),
+            server_info={},
+            model="x",
+        ),  # fmt: skip
         *trials,
         *[
             Finding(
@@ -533,8 +539,8 @@ def large() -> list[AnyRecord]:
         *others(),
         *patches(),
         verdict(
-            RunVerdict.UNFAITHFUL,
-            "unfaithful: recall ends at about 2,500 tokens",
+            RunVerdict.UNDECIDED,
+            "undecided: 3 of 14 claims fail, which is the limit of the model",
             blame=Blame.MODEL_LIMIT,
         ),
     ]
