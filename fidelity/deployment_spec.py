@@ -49,7 +49,6 @@ class DeploymentSpec:
     Attributes:
         name: key under [deployments]; "url" for a given URL.
         base_url: where a server that is not launched answers, with its /v1.
-        model: model name to ask for; None asks /v1/models.
         launch: command as an argument list, no shell; `{python}` and `{port}` are filled in.
         cwd: folder that the command starts in: where fidelity.toml lies.
         env: further environment of the command, no secrets.
@@ -78,3 +77,9 @@ class DeploymentSpec:
     request: RequestProfile = field(default_factory=RequestProfile)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
+
+    @property
+    def model(self) -> str | None:
+        """Model name that the file gives, before flags and environment."""
+        model = self.overrides.get("model")
+        return str(model) if model is not None else None

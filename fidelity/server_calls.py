@@ -92,7 +92,7 @@ class ServerCalls:
         path = self.server.dialect.metrics_path
         if path is None:
             return {}
-        answer = await self._get(f"{self.transport.root_url}{path}")
+        answer = await self.get(f"{self.transport.root_url}{path}")
         return parse_metrics(answer.body.decode(errors="replace")) if answer.status == 200 else {}
 
     async def patches(self) -> list[dict[str, Any]]:
@@ -224,7 +224,8 @@ class ServerCalls:
         except EndpointError as error:
             raise self._with_log(error) from error
 
-    async def _get(self, url: str) -> Answer:
+    async def get(self, url: str) -> Answer:
+        """GET a whole URL, whatever its status."""
         self.caps.admit()
         limit = min(_SMALL_ANSWER_S, self.timeouts.idle_s)
         try:
@@ -233,7 +234,7 @@ class ServerCalls:
             raise self._with_log(error) from error
 
     async def _get_json(self, url: str) -> Any:
-        answer = await self._get(url)
+        answer = await self.get(url)
         return self._json_of("GET", url, answer)
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
