@@ -97,6 +97,9 @@ class Engine:
         """Run one small request through every path, then forget it.
 
         The first calls of libraries are slow and allocate; users should not wait for them.
+
+        Raises:
+            Exception: what the forward pass raised; a model that cannot compute must not serve.
         """
         prompt = [self.architecture.bos_token_id] * min(
             self.config.page_size + 3, self.max_model_len - 2
@@ -106,6 +109,8 @@ class Engine:
         dumps, self.dumps = self.dumps, None
         self.generate([prompt], SamplingParams(max_tokens=2, temperature=0.0))
         self.dumps = dumps
+        if self.scheduler.last_failure is not None:
+            raise self.scheduler.last_failure
         self.scheduler.flush_cache()
         self.scheduler.statistics = Statistics()
         for name in self.ops.calls:

@@ -33,6 +33,8 @@ class Scheduler:
         self.running: list[Sequence] = []
         """In order of admission: the last one is the youngest, and is retracted first."""
         self.statistics = Statistics()
+        self.last_failure: Exception | None = None
+        """What the last batch that could not be computed raised."""
         self._sequences: dict[str, Sequence] = {}
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -300,6 +302,7 @@ class Scheduler:
         return self.engine.sampler.sample(result.logits, result.sequences)
 
     def _fail(self, sequences: list[Sequence], error: Exception) -> None:
+        self.last_failure = error
         what = f"The forward pass failed: {type(error).__name__}: {error}"[:500]
         with self._lock:
             outputs = [(s, self.end(s, "error", error=what)) for s in sequences]

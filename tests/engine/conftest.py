@@ -1,7 +1,7 @@
 """Engines and checkpoints for the tests of the core, and a driver below the scheduler."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -165,6 +165,7 @@ def make_engine(tiny_checkpoint) -> Callable[..., Engine]:
     def build(**flags) -> Engine:
         flags.setdefault("model", str(tiny_checkpoint))
         flags.setdefault("max_total_tokens", 8192)
+        flags.setdefault("kernels", "torch")
         return Engine(EngineConfig(**flags))
 
     return build
@@ -212,12 +213,34 @@ class Driver:
         return torch.cat(rows)
 
 
+def poison_freed_pages(engine: Engine) -> None:
+    """From now on, whatever reads a page that it does not own computes with NaN."""
+    free = engine.pools.free
+
+    def poison(pages: list[int]) -> None:
+        for tensor in engine.pools.page_tensors():
+            if tensor.is_floating_point():
+                tensor[list(pages)] = float("nan")
+
+    def poisoning_free(pages) -> None:
+        pages = list(pages)
+        poison(pages)
+        free(pages)
+
+    poison(engine.pools.free_pages())
+    engine.pools.free = poisoning_free
+
+
+@pytest.fixture(scope="session")
+def poison() -> Callable[[Engine], None]:
+    return poison_freed_pages
+
+
 @pytest.fixture
 def driver() -> Callable[[Engine], Driver]:
     return Driver
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread() -> None:
     torch.set_num_threads(1)
-    yield
