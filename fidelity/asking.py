@@ -15,7 +15,7 @@ import anyio.from_thread
 import msgspec
 
 from fidelity.breaker import Breaker
-from fidelity.errors import ConfigError, EndpointError
+from fidelity.errors import ConfigError, EndpointError, NotApplicable
 from fidelity.journal import Journal
 from fidelity.probe import Ask, Probe, ProbeResult, excerpt
 from fidelity.records import Exchange, Trial
@@ -74,6 +74,8 @@ class Desk:
     check_time: Callable[[], None]
     """Raises TrafficRefused when the run's time is spent."""
     redactor: "Redactor"
+    stop_after: str = ""
+    """Id of the one trial to ask in a replay; asking stops behind it."""
 
 
 def trial_id(*, claim: str, job: Job, attempt: int, seed: int) -> str:
@@ -191,6 +193,8 @@ class Asker:
         self._desk.journal.append(trial)
         self._desk.breaker.record(error)
         self._desk.meter.advance(job.probe.cost_tokens)
+        if trial.id == self._desk.stop_after:
+            raise NotApplicable("the replay ends here")
         return trial
 
     def _trial(

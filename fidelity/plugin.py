@@ -6,6 +6,7 @@ claim among the collected tests it writes, prints and imports nothing.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from fidelity.pytest_run import PytestRun
 
 BAD_USAGE = 2
+_STATUS: dict[str, tuple[str, str, Any]] = {
+    "pass": ("passed", ".", "PASSED"),
+    "fail": ("failed", "F", "FAILED"),
+    "inconclusive": ("inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})),
+    "error": ("error", "E", ("ERROR", {"red": True})),
+    "not_applicable": ("skipped", "s", "SKIPPED"),
+}
 _RUN = pytest.StashKey["PytestRun"]()
 _SUITES = Path(__file__).resolve().parents[1] / "suites"
 
@@ -34,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="fidelity_plan",
         help="say what the run would send, and send nothing",
     )
+    group.addoption("--fidelity-replay", dest="fidelity_replay", help=argparse.SUPPRESS)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -69,7 +78,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _refuse_xdist(config)
         from fidelity.pytest_run import PytestRun
 
-        run = PytestRun(config, claims)
+        run = PytestRun(session, claims)
         config.stash[_RUN] = run
         config.pluginmanager.register(RunHooks(run), "fidelity-run")
     elif not session.items and not session.testsfailed and _was_meant(config):
@@ -84,7 +93,7 @@ class RunHooks:
 
     def pytest_report_collectionfinish(self) -> str:
         """Name the deployment before anything is sent to it."""
-        return f"fidelity: {self._run.settings.measured}"
+        return self._run.opening_line
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -103,13 +112,11 @@ class RunHooks:
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
         """Name the outcomes that pytest has no word for."""
-        match getattr(report, "fidelity_outcome", None):
-            case "inconclusive":
-                return "inconclusive", "I", ("INCONCLUSIVE", {"yellow": True})
-            case "error":
-                return "error", "E", ("ERROR", {"red": True})
-            case _:
-                return None
+        outcome = getattr(report, "fidelity_outcome", None)
+        if outcome is None:
+            return None
+        category, letter, word = _STATUS[outcome]
+        return category, self._run.status_line(report.nodeid, outcome) or letter, word
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Remember that the run was stopped: what there is will be kept and marked."""

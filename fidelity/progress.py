@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 LINE_EVERY_S = 15.0
+SHORT_S = 3.0
+"""A batch that took less leaves no line of its own."""
 
 
 def copy_of(descriptor: int) -> TextIO:
@@ -42,7 +44,7 @@ class ProgressMeter:
         self._make_room = make_room
         self._lock = threading.Lock()
         self._started = time.monotonic()
-        self._line_at = 0.0
+        self._line_at = self._begun = 0.0
         self._done_claims = 0
         self._trials = self._total = self._tokens = self._all_tokens = 0
         self._claim = ""
@@ -64,7 +66,7 @@ class ProgressMeter:
             self._claim, self._total, self._trials = claim, trials, 0
             self._all_tokens = tokens
             self._tokens = 0
-            self._line_at = time.monotonic()
+            self._line_at = self._begun = time.monotonic()
             if self._live:
                 self._open_bar()
 
@@ -85,7 +87,7 @@ class ProgressMeter:
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = self._task = None
-            elif not self._live:
+            elif not self._live and time.monotonic() - self._begun >= SHORT_S:
                 self._write(self._words())
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fidelity.claims import claim_of
+from fidelity.claims import claim_of, refuse_double_ids, replayed_items
 from fidelity.decisions import Claim
 from fidelity.errors import (
     ConfigError,
@@ -52,14 +52,15 @@ def _never_opened(settings: Settings, folder: Path) -> Any:
 class PytestRun:
     """A pytest session in which claims were collected."""
 
-    def __init__(self, config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    def __init__(self, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
         """Resolve the settings; nothing is sent or written yet.
 
         Raises:
             pytest.exit.Exception: a setting is wrong, or two claims share one id.
         """
+        config = session.config
         self._config = config
-        self._items = {item.nodeid: claim_of(item) for item in items}
+        self._replayed = str(config.getoption("fidelity_replay") or "")
         self._measures: dict[str, Measure] = {}
         self._run: Run | None = None
         self._meter: ProgressMeter | None = None
@@ -70,11 +71,31 @@ class PytestRun:
         self.finished: Finished | None = None
         self.report_trouble = ""
         try:
-            _refuse_double_ids(self._items)
             self.settings = resolve(pytest_flags(config))
-        except ConfigError as error:
+            if self._replayed:
+                items = session.items[:] = replayed_items(items, self.settings.run_dir)
+            self._items = {item.nodeid: claim_of(item) for item in items}
+            refuse_double_ids(self._items)
+        except (ConfigError, JournalError) as error:
             pytest.exit(f"fidelity: {error}", returncode=BAD_USAGE)
+        self._only_claims = len(items) == len(session.items)
         self.command = self.settings.redactor.arguments(_command(config))
+
+    @property
+    def opening_line(self) -> str:
+        """Say what is measured; empty when `fidelity run` said so already."""
+        called = self._config.pluginmanager.has_plugin("fidelity-command")
+        return "" if called else f"fidelity: {self.settings.measured}"
+
+    def status_line(self, nodeid: str, outcome: Outcome) -> str:
+        """Return a line for one claim in place of pytest's letter; "" leaves the letter."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        claim = self._items.get(nodeid)
+        if claim is None or not self._only_claims or terminal is None:
+            return ""
+        if self.planning or self._config.get_verbosity() != 0:
+            return ""
+        return f"{outcome.replace('_', ' '):<15}{claim.id}\n"
 
     @property
     def folder(self) -> Path | None:
@@ -91,6 +112,9 @@ class PytestRun:
             return
         opener = self._opener
         self._meter = self._new_meter()
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None and self._only_claims:
+            terminal.showfspath = False  # each claim gets a line of its own
         order = Order(
             settings=self.settings,
             claims=tuple(self._items.values()),
@@ -98,6 +122,7 @@ class PytestRun:
             opener=opener,
             meter=self._meter,
             root=self._config.invocation_params.dir,
+            stop_after=self._replayed,
         )
         try:
             self._run = Run(order)
@@ -203,6 +228,9 @@ class PytestRun:
             self._meter.close()
         if self._run is None:
             return EXIT_INTERRUPTED if by_hand else exitstatus
+        if self._replayed:
+            self._run.finish(interrupted=True)
+            return exitstatus
         self.finished = self._run.finish(interrupted=self._stopped_by is not None)
         self._write_files(self._run.folder, self.finished)
         if by_hand:
@@ -236,6 +264,8 @@ class PytestRun:
 
     def closing_lines(self) -> list[str]:
         """Return what the terminal shows at the end."""
+        if self._replayed:
+            return []
         if self.planning:
             return plan_lines(self._planned, tokens_per_s=PREFILL_TOKENS_PER_S)
         if self.finished is None or self._run is None:
@@ -248,16 +278,6 @@ class PytestRun:
             command=self.command,
         )
         return [*lines, self.report_trouble] if self.report_trouble else lines
-
-
-def _refuse_double_ids(items: dict[str, Claim]) -> None:
-    seen: dict[str, str] = {}
-    for nodeid, claim in items.items():
-        if claim.id in seen:
-            raise ConfigError(
-                f"two tests make the claim {claim.id}: {seen[claim.id]} and {nodeid}; rename one"
-            )
-        seen[claim.id] = nodeid
 
 
 def _command(config: pytest.Config) -> tuple[str, ...]:

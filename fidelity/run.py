@@ -50,6 +50,8 @@ class Order:
     opener: Opener
     meter: Meter
     root: Path
+    stop_after: str = ""
+    """Of a replay: id of the one trial to ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,7 @@ class Run:
             epoch=self._epoch,
             check_time=self._check_time,
             redactor=self._order.settings.redactor,
+            stop_after=self._order.stop_after,
         )
         return Measure(
             claim,

@@ -1,0 +1,214 @@
+"""The command `fidelity`: composition root. `run`, `plan` and `replay` only call pytest.
+
+Exit codes: a fail 1; error, inconclusive, bad usage 2; interrupted 130; otherwise 0.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fidelity.errors import ConfigError, FidelityError, JournalError
+from fidelity.options import add_cli_options, cli_flags, to_pytest_args
+from fidelity.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
+
+SUITES = Path(__file__).resolve().parents[1] / "suites"
+
+
+class Caller:
+    """A pytest plugin without hooks that holds what repeats this run."""
+
+    __name__ = "fidelity-command"  # the name under which pytest registers it
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self.command = command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    parsed = parser.parse_args(words)
+    action: Callable[[argparse.Namespace, list[str]], int] = parsed.action
+    try:
+        return action(parsed, words)
+    except FidelityError as error:
+        print(f"fidelity: {error}", file=sys.stderr)
+        return EXIT_UNDECIDED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fidelity",
+        description="Does a deployment read its context, on every path? Measured over its API.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = _command(commands, "run", "measure a deployment", _run)
+    _add_selection(run)
+    add_cli_options(run)
+    plan = _command(commands, "plan", "say what a run would send, and send nothing", _plan)
+    _add_selection(plan)
+    add_cli_options(plan)
+    report = _command(commands, "report", "write report.html and summary.md of a run anew", _report)
+    report.add_argument("run", type=Path, metavar="RUN", help="run folder, e.g. runs/latest")
+    doctor = _command(
+        commands, "doctor", "say what a server can do, and what unlocks more", _doctor
+    )
+    doctor.add_argument("url", nargs="?", metavar="URL", help="URL/v1 of the server")
+    add_cli_options(doctor)
+    replay = _command(commands, "replay", "send one trial of a run again", _replay)
+    replay.add_argument("run", type=Path, metavar="RUN", help="run folder, e.g. runs/latest")
+    replay.add_argument("trial", metavar="TRIAL", help="id of the trial, e.g. t0123456789ab")
+    add_cli_options(replay)
+    diff = _command(commands, "diff", "compare the findings of two runs", _diff)
+    diff.add_argument("before", type=Path, metavar="RUN")
+    diff.add_argument("after", type=Path, metavar="RUN")
+    return parser
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    words: str,
+    action: Callable[[argparse.Namespace, list[str]], int],
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=words, description=words, allow_abbrev=False)
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "suites",
+        nargs="*",
+        metavar="SUITE",
+        help="suites by name (needle_sweep) or by path; all of the product when none is named",
+    )
+    parser.add_argument("-k", dest="keyword", metavar="EXPR", help="as pytest -k")
+    parser.add_argument("-x", dest="first", action="store_true", help="stop at the first failure")
+    parser.add_argument("-v", dest="verbose", action="store_true", help="show tracebacks too")
+
+
+def _run(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Print what is measured, then let pytest measure it."""
+    from fidelity.settings import resolve
+
+    settings = resolve(cli_flags(parsed))
+    print(f"fidelity: {settings.measured}", flush=True)
+    return _pytest(parsed, ("fidelity", *words))
+
+
+def _plan(parsed: argparse.Namespace, words: list[str]) -> int:
+    return _pytest(parsed, ("fidelity", *words), "--fidelity-plan", "-q")
+
+
+def _pytest(parsed: argparse.Namespace, command: tuple[str, ...], *more: str) -> int:
+    chosen = [str(_suite(name)) for name in parsed.suites] or [str(_all_suites())]
+    arguments = [
+        *chosen,
+        *(["-v", "--tb=short"] if parsed.verbose else ["--tb=no"]),
+        *(["-x"] if parsed.first else []),
+        *(["-k", parsed.keyword] if parsed.keyword else []),
+        *to_pytest_args(cli_flags(parsed)),
+        *more,
+    ]
+    return call_pytest(arguments, command)
+
+
+def call_pytest(arguments: Sequence[str], command: tuple[str, ...]) -> int:
+    """Run pytest in this process, apart from the user's own configuration of it."""
+    import pytest
+
+    own = ["-c", os.devnull, f"--rootdir={SUITES.parent}", "--import-mode=importlib"]
+    quiet = ["-p", "no:cacheprovider", "--no-header", "-rN"]
+    code = int(pytest.main([*own, *quiet, *arguments], plugins=[Caller(command)]))
+    return code if code in {0, 1, EXIT_INTERRUPTED} else EXIT_UNDECIDED
+
+
+def _all_suites() -> Path:
+    if not SUITES.is_dir():
+        raise ConfigError(f"the suites are not installed: {SUITES} is not there")
+    return SUITES
+
+
+def _suite(name: str) -> Path | str:
+    """Return the path of a suite that is named by its stem, or the path that was given."""
+    given = name.partition("::")[0]
+    if Path(given).exists():
+        return name
+    stem = given.removeprefix("test_").removesuffix(".py")
+    path = _all_suites() / f"test_{stem}.py"
+    if not path.exists():
+        from fidelity.kinds import nearest
+
+        known = sorted(found.stem.removeprefix("test_") for found in SUITES.glob("test_*.py"))
+        raise ConfigError(
+            f"no suite named {name!r}{nearest(stem, known)}; known: {', '.join(known) or 'none'}"
+        )
+    return str(path) + name[len(given) :]
+
+
+def _report(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Render a run folder again; the journal alone decides what it says."""
+    del words
+    import reports
+
+    folder = parsed.run.resolve()
+    if not (folder / "run.jsonl").exists():
+        raise JournalError(f"{parsed.run} is no run folder: run.jsonl is not there")
+    reports.build(folder)
+    print(f"report: {folder / 'report.html'}")
+    return 0
+
+
+def _doctor(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Say what a server can do."""
+    del words
+    from fidelity import doctor
+
+    if parsed.url:
+        if parsed.base_url:
+            raise ConfigError("a URL and --base-url were given: give one of them")
+        parsed.base_url = parsed.url
+    return doctor.main(cli_flags(parsed))
+
+
+def _replay(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Send one trial again and show it beside what the run saw."""
+    from fidelity import replay
+
+    with replay.prepared(parsed.run.resolve(), parsed.trial) as copy:
+        repeated = _repeated(copy.command)
+        given = cli_flags(parsed)
+        call_pytest([*repeated, *to_pytest_args(given), *copy.arguments], ("fidelity", *words))
+        lines, code = copy.compared()
+    print("\n".join(lines))
+    return code
+
+
+def _repeated(command: Sequence[str]) -> list[str]:
+    """Return the pytest arguments of the command that a manifest holds, less its run folder."""
+    if command[:1] == ("pytest",):
+        return [word for word in command[1:] if not word.startswith("--fidelity-r")]
+    parsed = _parser().parse_args(list(command[1:]))
+    flags = {k: v for k, v in cli_flags(parsed).items() if k not in {"resume", "run_dir"}}
+    chosen = [str(_suite(name)) for name in parsed.suites] or [str(_all_suites())]
+    return [*chosen, *to_pytest_args(flags)]
+
+
+def _diff(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Compare two runs claim by claim; exit 1 when the later one is worse."""
+    del words
+    from fidelity.difference import difference_lines
+
+    lines, worse = difference_lines(parsed.before.resolve(), parsed.after.resolve())
+    print("\n".join(lines))
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
