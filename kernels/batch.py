@@ -69,7 +69,7 @@ class PagedBatch:
         return pages.long() * per_page + index % per_page
 
     def closed_entries(self, m: int) -> tuple[Tensor, Tensor]:
-        """(entry_seq, entry_index), int32 [N]: the windows of m tokens that this batch completes."""
+        """(entry_seq, entry_index), int32 [N]: the windows of m tokens that this batch closes."""
 
         def make() -> tuple[Tensor, Tensor]:
             first = self.starts() // m
@@ -119,11 +119,11 @@ class PagedBatch:
                     f"{length} tokens for sequence {seq} with {queries} in this batch",
                     f"at least those and at most {capacity} = max_pages * page_size",
                 )
-        seq = torch.repeat_interleave(self.query_start.long().diff())
-        if not torch.equal(seq, self.token_seq.long()):
+        rows = torch.repeat_interleave(self.query_start.long().diff())
+        if not torch.equal(rows, self.token_seq.long()):
             refuse("token_seq", self.token_seq.tolist()[:8], "the rows that query_start implies")
-        offset = torch.arange(tokens, device=seq.device) - self.query_start.long()[seq]
-        if not torch.equal(self.starts()[seq] + offset, self.positions.long()):
+        offset = torch.arange(tokens, device=rows.device) - self.query_start.long()[rows]
+        if not torch.equal(self.starts()[rows] + offset, self.positions.long()):
             refuse("positions", self.positions.tolist()[:8], "contiguous up to seq_lens - 1")
 
     def _validate_pages(self, pages: int) -> None:

@@ -4,7 +4,7 @@
 | --- | --- | --- | --- |
 | fp32, bf16 | the float | - | - |
 | fp8 | e4m3 | fp32, amax / 448 | row (default) or block of 32 |
-| fp4 | e2m1, two a byte | power of two >= amax / 6, one byte (e8m0) | row or block of 32 (default) |
+| fp4 | e2m1, two a byte | 2^n >= amax / 6, one byte (e8m0) | row or block of 32 (default) |
 | int4 | -7 .. 7, two a byte | fp32, amax / 7 | row (default) or block of 32 |
 
 `rotate` multiplies keys and queries by the normalised Walsh-Hadamard matrix before rounding: it is
@@ -75,7 +75,8 @@ def walsh_hadamard(x: Tensor) -> Tensor:
         low, high = pairs[..., 0, :], pairs[..., 1, :]
         x = torch.stack((low + high, low - high), dim=-2).flatten(-3)
         half *= 2
-    return x * dim**-0.5
+    norm: float = dim**-0.5
+    return x * norm
 
 
 class IndexKeys:
@@ -151,7 +152,7 @@ class IndexKeys:
         """fp32 [..., Di]: the keys (rotated, if so) at flat slots int64 [...]."""
         flat = storage.codes.view(-1, storage.codes.shape[-1])
         if self.format.scale == "none" or storage.scales is None:
-            return flat[slots].float()
+            return flat[slots].to(torch.float32)
         scales = storage.scales.view(-1, storage.scales.shape[-1])[slots]
         if self.format.name == "fp8":
             values = flat.view(torch.uint8)[slots].view(torch.float8_e4m3fn).float()
@@ -164,7 +165,8 @@ class IndexKeys:
             )
             scales = torch.where(scales == E8M0_NAN, float("nan"), power)
         groups = values.unflatten(-1, (scales.shape[-1], -1))
-        return (groups * scales[..., None]).flatten(-2)
+        keys: Tensor = (groups * scales[..., None]).flatten(-2)
+        return keys
 
     def rotate_query(self, q: Tensor) -> Tensor:
         """Queries in the keys' basis."""

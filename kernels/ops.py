@@ -7,7 +7,10 @@ from typing import Any
 import torch
 
 from kernels.baseline import attention, compress, indexer, mhc, moe, norms, output, pages
+from kernels.checks import refuse
 from kernels.index_keys import IndexKeys
+from kernels.native.build import load_library
+from kernels.native.ops import NativeOps
 from kernels.patch import Binding, Patch, PatchUnsupported, Settings, UnknownPatch, split_request
 from kernels.table import PATCHES
 
@@ -61,10 +64,11 @@ class Ops:
         self.implementation = implementation
         self.index_topk = index_topk
         self._patches = tuple(patches)
+        store = functions.pop("index_keys.store", index_keys.store)
         for name, function in functions.items():
             setattr(self, name, self._counted(name, function))
         self.index_keys = index_keys
-        index_keys.store = self._counted("index_keys.store", index_keys.store)  # type: ignore[method-assign]
+        index_keys.store = self._counted("index_keys.store", store)  # type: ignore[method-assign]
 
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         calls = self.calls
@@ -109,6 +113,17 @@ def _torch_functions(keys: IndexKeys) -> dict[str, Callable[..., Any]]:
     return functions
 
 
+def _implementation(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
+    native_fits = device.type == "cpu" and dtype is torch.float32
+    if wanted == "auto":
+        return "native" if native_fits else "torch"
+    if wanted not in ("native", "torch"):
+        refuse("implementation", repr(wanted), "auto, native, torch")
+    if wanted == "native" and not native_fits:
+        refuse("implementation", f"native with {dtype} on {device}", "native with float32 on cpu")
+    return wanted
+
+
 def bind(
     patches: Sequence[str], *, device: str | torch.device, dtype: torch.dtype, settings: Settings
 ) -> Ops:
@@ -116,9 +131,11 @@ def bind(
 
     Args:
         patches: "NAME" or "NAME=VALUE", in any order. A value equal to the baseline's is "off".
+
     Raises:
         UnknownPatch: no such name; names the closest.
         PatchUnsupported: the value does not fit; never a silent fall-back.
+        NativeUnavailable: native ops were chosen and cannot be built; never a silent fall-back.
         ValueError: an unknown implementation, or native off the CPU or not in fp32.
     """
     device = torch.device(device)
@@ -133,10 +150,14 @@ def bind(
         )
         states.append((patch, value, value != off))
     keys: IndexKeys = parsed["index_keys"]
-    functions = _torch_functions(keys)
+    implementation = _implementation(settings.implementation, device, dtype)
+    if implementation == "native":
+        functions = NativeOps(load_library(), keys).functions(OP_NAMES)
+    else:
+        functions = _torch_functions(keys)
     return Ops(
         functions,
-        implementation="torch",
+        implementation=implementation,
         index_keys=keys,
         index_topk=parsed["index_topk"],
         patches=states,

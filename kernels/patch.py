@@ -82,6 +82,6 @@ class Patch:
 
 
 def split_request(text: str) -> tuple[str, str]:
-    """ "NAME=VALUE" as (name, value); a bare "NAME" has the value ""."""
+    """Split "NAME=VALUE" into (name, value); a bare "NAME" has an empty value."""
     name, _, value = text.partition("=")
     return name.strip(), value.strip()

@@ -3,11 +3,14 @@
 from kernels import index_keys
 from kernels.patch import Binding, Patch, PatchUnsupported
 
+MOST_ENTRIES = 1 << 18  # a million tokens at the smallest published rate, 4
+
 
 def _parse_topk(binding: Binding) -> int:
     value = binding.value
-    if not value.isascii() or not value.isdecimal() or len(value) > 9 or int(value) < 1:
-        raise PatchUnsupported("index_topk", f"value {value[:40]!r}; accepted: a whole number >= 1")
+    digits = value.isascii() and value.isdecimal() and len(value) < 10
+    if not digits or not 1 <= int(value) <= MOST_ENTRIES:
+        raise PatchUnsupported("index_topk", f"value {value[:40]!r}; accepted: 1..{MOST_ENTRIES}")
     return int(value)
 
 

@@ -3,6 +3,8 @@
 Total order: score descending, then lowest entry index; a NaN score ranks below every number.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ def check_index_select(
     q: Tensor, weights: Tensor, storage: KeyStorage, *, m: int, topk: int, batch: PagedBatch
 ) -> None:
     """Refuse what would be read out of bounds; shared by all implementations."""
-    tokens, heads, dim = q.shape
+    tokens, heads, _ = q.shape
     check_shape("q", q, batch.positions.numel(), heads, storage.dim)
     check_shape("weights", weights, tokens, heads)
     if m < 1 or batch.page_size % m:
@@ -35,7 +37,7 @@ def select_top(scores: Tensor, visible: Tensor, topk: int) -> Tensor:
         scores: fp32 [T, S]; where not visible they may hold anything.
         visible: int64 [T], entries 0 .. visible - 1 count.
     """
-    tokens, entries = scores.shape
+    entries = scores.shape[1]
     hidden = torch.arange(entries, device=scores.device) >= visible[:, None]
     ranked = scores.nan_to_num(nan=float("-inf"), posinf=float("inf"), neginf=float("-inf"))
     ranked = ranked.masked_fill(hidden, float("-inf"))
@@ -45,7 +47,7 @@ def select_top(scores: Tensor, visible: Tensor, topk: int) -> Tensor:
     return torch.nn.functional.pad(best, (0, topk - best.shape[1]), value=-1)
 
 
-def bind_index_select(keys: IndexKeys):  # noqa: ANN201 - the op itself is annotated
+def bind_index_select(keys: IndexKeys) -> Callable[..., Tensor]:
     """`index_select` over keys of this format."""
 
     def index_select(
@@ -67,6 +69,8 @@ def bind_index_select(keys: IndexKeys):  # noqa: ANN201 - the op itself is annot
         Returns: int32 [T, topk], ascending, -1 padded.
         """
         check_index_select(q, weights, storage, m=m, topk=topk, batch=batch)
+        if storage.format != keys.format:
+            refuse("storage", f"keys as {storage.format.text()}", keys.format.text())
         q = keys.rotate_query(q.float())
         out = torch.full((q.shape[0], topk), -1, dtype=torch.int32, device=q.device)
         for seqs, tokens in _rectangles(batch):

@@ -7,7 +7,7 @@ from kernels.checks import check_rope_dim, check_shape
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """x * rsqrt(mean(x^2) + eps) * weight over the last dimension, in fp32, cast once.
+    """Return x * rsqrt(mean(x^2) + eps) * weight over the last dimension, in fp32, cast once.
 
     Args:
         x: any float dtype [..., D].

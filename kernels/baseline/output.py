@@ -7,7 +7,7 @@ from kernels.checks import check_shape, refuse
 
 
 def linear(x: Tensor, w: Tensor) -> Tensor:
-    """x @ w.T for x [..., K] and w [N, K]; returns [..., N] in x's dtype."""
+    """Return x @ w.T for x [..., K] and w [N, K]; returns [..., N] in x's dtype."""
     check_shape("w", w, -1, x.shape[-1])
     return torch.nn.functional.linear(x, w)
 
