@@ -57,15 +57,18 @@ class Exchanger:
             "Accept": "text/event-stream" if question.streamed else "application/json",
             "X-Request-Id": outgoing.request_id,
         }
+        # a stream owes its headers by the time of its first delta; a whole answer comes at its end
+        first = self._timeouts.first_s(outgoing.prompt_tokens)
         try:
-            with anyio.fail_after(limit):
+            with anyio.fail_after(min(first, limit) if question.streamed else limit) as scope:
                 async with self._transport.stream(
                     "POST", outgoing.url, content=outgoing.body, headers=headers
                 ) as incoming:
+                    scope.deadline += limit - min(first, limit) if question.streamed else 0
                     return await self._receive(outgoing, question, incoming, clock, abort)
         except TimeoutError:
             raise EndpointError(
-                f"POST {outgoing.url} did not end within {limit:.0f} s"
+                f"POST {outgoing.url} did not end within {clock.elapsed_s:.0f} s"
                 f" (prompt of up to {outgoing.prompt_tokens} tokens, max_tokens"
                 f" {question.max_tokens}): look at the server's log, or raise --fidelity-timeout-s"
             ) from None

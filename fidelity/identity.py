@@ -24,7 +24,9 @@ def identity_of(
     *, version: str, info: Mapping[str, Any], metrics: Mapping[str, float], model: str
 ) -> str:
     """Return a text that changes with a restart or a new version, and with nothing else."""
-    parts = [f"model={model}", f"version={version}"]
+    parts = [f"model={model}"]
+    if version and "version" not in info:
+        parts.append(f"version={version}")
     parts += [f"{key}={info[key]}"[:200] for key in _INFO_KEYS if key in info]
     started = metrics.get("process_start_time_seconds")
     if started is not None:
