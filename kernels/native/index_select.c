@@ -74,8 +74,8 @@ INLINE void add_heads(int rows, const float *q, ptrdiff_t dim, const float *weig
     vf acc[ROWS][2] = {0};
     micro(rows, q, dim, panel, dim, acc);
     UNROLL for (int h = 0; h < rows; h++) {
-        sum[0] += weights[h] * vmax(acc[h][0], (vf){0});
-        sum[1] += weights[h] * vmax(acc[h][1], (vf){0});
+        sum[0] += weights[h] * relu(acc[h][0]);
+        sum[1] += weights[h] * relu(acc[h][1]);
     }
 }
 

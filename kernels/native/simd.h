@@ -50,6 +50,7 @@ INLINE void store_part(float *p, vf v, int n) {
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 INLINE vf vmax(vf a, vf b) { return choose(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return choose(a < b, a, b); }
+INLINE vf relu(vf a) { return choose(a <= 0.0f, (vf){0}, a); } /* NaN stays */
 
 INLINE float sum_lanes(vf v) {
     float lanes[VL];

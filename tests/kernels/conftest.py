@@ -60,9 +60,7 @@ def ragged() -> type[Ragged]:
 
 
 def make_ops(implementation: str, *patches: str, index_head_dim: int = 32) -> Ops:
-    settings = Settings(
-        index_topk=4, index_head_dim=index_head_dim, implementation=implementation
-    )
+    settings = Settings(index_topk=4, index_head_dim=index_head_dim, implementation=implementation)
     return bind(patches, device="cpu", dtype=torch.float32, settings=settings)
 
 

@@ -60,7 +60,9 @@ def test_post_takes_the_first_index_of_comb_as_the_source(ops):
     assert out.tolist() == [[[5.0], [25.0]]]
 
 
-@pytest.mark.parametrize(("tokens", "n", "hidden"), [(1, 4, 256), (37, 4, 30), (70, 2, 17), (5, 8, 4)])
+@pytest.mark.parametrize(
+    ("tokens", "n", "hidden"), [(1, 4, 256), (37, 4, 30), (70, 2, 17), (5, 8, 4)]
+)
 def test_native_agrees_at_irregular_sizes(native, plain, randn, tokens, n, hidden):
     x, f = randn(tokens, n, hidden), randn(tokens, hidden)
     fn, base, scale = parameters(randn, n, hidden)

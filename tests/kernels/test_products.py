@@ -22,14 +22,20 @@ def test_a_row_has_the_same_bits_in_every_batch(native, data):
     x, w = torch.randn(rows, k, generator=generator), torch.randn(n, k, generator=generator)
     first = data.draw(st.integers(0, rows - 1))
     count = data.draw(st.integers(1, rows - first))
-    assert torch.equal(native.linear(x[first : first + count], w), native.linear(x, w)[first : first + count])
+    assert torch.equal(
+        native.linear(x[first : first + count], w), native.linear(x, w)[first : first + count]
+    )
 
 
 def test_linear_reads_views_and_more_dimensions(ops, randn):
     wide, w = randn(6, 3, 20), randn(9, 10)
     expected = wide[..., 5:15].contiguous().double() @ w.double().T
-    torch.testing.assert_close(ops.linear(wide[..., 5:15], w), expected.float(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(ops.linear(wide[:, 0, 5:15], w), expected[:, 0].float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        ops.linear(wide[..., 5:15], w), expected.float(), rtol=1e-5, atol=1e-5
+    )
+    torch.testing.assert_close(
+        ops.linear(wide[:, 0, 5:15], w), expected[:, 0].float(), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_weight_changed_in_place_is_packed_again(native, randn):
@@ -53,10 +59,19 @@ def test_inference_tensors_are_weights_too(native, randn):
         torch.testing.assert_close(native.linear(x, w), x @ w.T)
 
 
-@pytest.mark.parametrize(("tokens", "groups", "width", "rank", "hidden"), [(1, 2, 256, 64, 256), (70, 3, 20, 5, 33)])
+@pytest.mark.parametrize(
+    ("tokens", "groups", "width", "rank", "hidden"), [(1, 2, 256, 64, 256), (70, 3, 20, 5, 33)]
+)
 def test_each_group_has_its_own_matrix(ops, randn, tokens, groups, width, rank, hidden):
-    o, a, b = randn(tokens, groups * width), randn(groups * rank, width), randn(hidden, groups * rank)
-    z = [o[:, g * width :][:, :width].double() @ a[g * rank :][:rank].double().T for g in range(groups)]
+    o, a, b = (
+        randn(tokens, groups * width),
+        randn(groups * rank, width),
+        randn(hidden, groups * rank),
+    )
+    z = [
+        o[:, g * width :][:, :width].double() @ a[g * rank :][:rank].double().T
+        for g in range(groups)
+    ]
     expected = (torch.cat(z, dim=1) @ b.double().T).float()
     got = ops.grouped_output(o, a, b, groups=groups)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=2e-3)
