@@ -1,0 +1,79 @@
+"""python -m engine.nano: make the embedded checkpoint, from nothing to weights and card."""
+
+import argparse
+import math
+from pathlib import Path
+
+from engine.nano.config import PRESETS
+from engine.nano.corpus import ensure_tokenizer
+
+
+def main() -> None:
+    """Parse the command line and run one command."""
+    parser = argparse.ArgumentParser(prog="python -m engine.nano", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train", help="tokenizer, training, export, evaluation, card")
+    train.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
+    train.add_argument("--preset", choices=sorted(PRESETS), default="nano")
+    train.add_argument("--steps", type=int, default=6000, help="training steps of the whole run")
+    train.add_argument("--seconds", type=float, default=530.0, help="most seconds of training")
+    train.add_argument(
+        "--leg-seconds", type=float, default=math.inf, help="stop after so long; run again to go on"
+    )
+    train.add_argument("--step-tokens", type=int, default=65_536)
+    train.add_argument("--seed", type=int, default=21)
+    train.add_argument("--workers", type=int, default=6, help="processes that make batches")
+    train.add_argument("--no-graphs", action="store_true", help="launch every kernel by itself")
+    train.add_argument("--no-evaluation", action="store_true")
+    check = commands.add_parser("evaluate", help="the card's grids of a checkpoint")
+    check.add_argument("folder", type=Path)
+    check.add_argument("--preset", choices=sorted(PRESETS), default="nano")
+    check.add_argument("--parts", default="all", help="core,keys,faults,reach or all")
+    speed = commands.add_parser("speed", help="milliseconds of a training step on this GPU")
+    speed.add_argument("--preset", choices=sorted(PRESETS), default="nano")
+    speed.add_argument("--step-tokens", type=int, default=65_536)
+    speed.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.command == "train":
+        _train(arguments)
+    elif arguments.command == "speed":
+        from engine.nano.speed import measure_speed
+
+        measure_speed(arguments.preset, arguments.step_tokens, profile=arguments.profile)
+    else:
+        _evaluate(arguments.folder, arguments.preset, arguments.parts)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from engine.nano.trainer import Log, TrainConfig, Trainer
+
+    config = PRESETS[arguments.preset]
+    ensure_tokenizer(arguments.out, config.vocab_size, arguments.seed)
+    run = TrainConfig(
+        folder=arguments.out,
+        preset=arguments.preset,
+        steps=arguments.steps,
+        seconds=arguments.seconds,
+        leg_seconds=arguments.leg_seconds,
+        step_tokens=arguments.step_tokens,
+        seed=arguments.seed,
+        workers=arguments.workers,
+        graphs=not arguments.no_graphs,
+    )
+    trainer = Trainer(run, Log(arguments.out / "log.txt"))
+    if not trainer.finished:
+        trainer.run_leg()
+    if trainer.finished and not arguments.no_evaluation:
+        del trainer
+        _evaluate(arguments.out, arguments.preset, "all")
+
+
+def _evaluate(folder: Path, preset: str, parts: str) -> None:
+    from engine.nano.evaluate import evaluate
+    from engine.nano.trainer import Log
+
+    evaluate(folder, PRESETS[preset], Log(folder / "log.txt").write, parts=parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The same attribute in every section of a document; the question names the section.
+
+A line does not say which section it is in. Its heading is hundreds of tokens back, beyond the
+sliding windows, so the line learns it through the heavily compressed entries alone: when these are
+damaged, the answer comes from the wrong section.
+"""
+
+from engine.nano import thinking
+from engine.nano.chat import Conversation, Document
+from engine.nano.families.recall import VALUE_ONLY, acknowledge, opening
+from engine.nano.filler import DAYS
+from engine.nano.names import ATTRIBUTES, Rng, attribute, digits, entity, open_name, value
+from engine.nano.vocabulary import words
+
+HEADINGS = (
+    "## {t}",
+    "=== {t} ===",
+    "# Report of {t}",
+    "[{t}]",
+    "--- {t} ---",
+    "Section {t}",
+    "Chapter: {t}",
+    "Log of {t}:",
+)
+STATEMENTS = (
+    "The {a} is {v}.",
+    "The {a} is {v}.",
+    "Here the {a} is {v}.",
+    "Note: the {a} is {v}.",
+    "{A}: {v}",
+    "They chose {v} as the {a}.",
+)
+QUESTIONS = (
+    "What is the {a} in {t}?",
+    "What is the {a} in the section {t}?",
+    "According to {t}, what is the {a}?",
+    "Which {a} does {t} give?",
+    "In {t}, what was the {a}?",
+)
+MIN_SECTION_TOKENS = 90
+_MAX_SECTIONS = 14
+
+
+def titles(rng: Rng, count: int) -> list[str]:
+    """Distinct section titles of one kind."""
+    kind = rng.randrange(5)
+    out: dict[str, None] = {}
+    while len(out) < count:
+        title = (
+            f"{rng.choice(words('adjectives'))} {rng.choice(words('nouns'))}",
+            open_name(rng),
+            rng.choice(words("cities")),
+            entity(rng),
+            f"{rng.choice(DAYS)} {rng.randint(1, 9)}",
+        )[kind]
+        out[title.removeprefix("the ")] = None
+    return list(out)
+
+
+def place_sections(rng: Rng, names: list[str], heading: str) -> list[tuple[float, str]]:
+    """Headings at depths of roughly equal sections, the first at the very start."""
+    step = 1 / len(names)
+    depths = [0.0] + [(n + rng.uniform(-0.25, 0.25)) * step for n in range(1, len(names))]
+    return [(d, heading.format(t=t)) for d, t in zip(depths, names, strict=True)]
+
+
+def make(rng: Rng, budget: int) -> Conversation:
+    """2 to 14 sections, one or two attributes in each, up to 8 questions."""
+    most = max(2, min(_MAX_SECTIONS, (budget - 80) // MIN_SECTION_TOKENS))
+    names = titles(rng, rng.randint(2, most))
+    heading = rng.choice(HEADINGS)
+    headings = place_sections(rng, names, heading)
+    starts = [d for d, _ in headings] + [1.0]
+    attributes = {rng.choice((*ATTRIBUTES, attribute(rng))) for _ in range(rng.choice((1, 1, 2)))}
+    facts: dict[tuple[str, str], str] = {}
+    planted = []
+    for what in sorted(attributes):
+        statement = rng.choice(STATEMENTS)
+        simple = rng.random() < 0.7
+        for n, title in enumerate(names):
+            told = digits(rng, 5) if simple else value(rng)
+            facts[title, what] = told
+            depth = rng.uniform(starts[n] + 0.02 / len(names), starts[n + 1] - 0.02 / len(names))
+            planted.append((depth, statement.format(a=what, A=what.capitalize(), v=told)))
+    document = Document(opening(rng), planted, headings=headings)
+    document.line_format = rng.choice(("{s}", "{s}", "Line {i}: {s}", "{i}. {s}", "- {s}"))
+    conversation = Conversation()
+    before: tuple[Document, ...] = (document,)
+    if rng.random() < 0.25:
+        conversation.user(document)
+        acknowledge(conversation, rng)
+        before = ()
+    asked = rng.sample(sorted(facts), min(len(facts), max(1, min(8, budget // 90))))
+    for title, what in asked:
+        ask(conversation, rng, title, what, facts[title, what], *before)
+        before = ()
+    return conversation
+
+
+def ask(
+    conversation: Conversation, rng: Rng, title: str, what: str, told: str, *before: Document
+) -> None:
+    """Add the question about one section and its answer."""
+    question = rng.choice(QUESTIONS).format(a=what, t=title)
+    why = thinking.found(rng, f"{what} in {title}", told)
+    if rng.random() < 0.75:
+        conversation.user(*before, question + rng.choice(VALUE_ONLY))
+        conversation.answer(told, reasoning=why)
+    else:
+        conversation.user(*before, question)
+        conversation.answer(f"The {what} in {title} is {told}.", reasoning=why)

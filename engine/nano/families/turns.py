@@ -1,0 +1,134 @@
+"""Personal facts told in turns, some of them corrected later, with other matters in between."""
+
+from collections.abc import Callable
+
+from engine.nano import thinking
+from engine.nano.chat import SOFT, Conversation, Document
+from engine.nano.families.needle import facts
+from engine.nano.families.recall import STATEMENTS, Fact, ask, maybe_system, opening
+from engine.nano.families.tools import add_section
+from engine.nano.filler import DAYS
+from engine.nano.names import Rng, digits, open_name, open_word
+from engine.nano.vocabulary import words
+
+_PEOPLE = ("cat", "dog", "sister", "brother", "boss", "teacher", "friend", "horse", "neighbour")
+_UNKNOWN = 0.15
+_NODS = ("OK.", "Noted.", "Got it.")
+_CORRECTIONS = (
+    "Actually, m",
+    "I have news: m",
+    "Correction: m",
+    "Update: m",
+    "Sorry, m",
+    "Wait, m",
+)
+
+
+def _short_name(rng: Rng) -> str:
+    return open_word(rng).capitalize() if rng.random() < 0.5 else open_name(rng)
+
+
+_PERSONAL: tuple[tuple[str, Callable[[Rng], str]], ...] = (
+    *((person, _short_name) for person in _PEOPLE),
+    ("name", _short_name),
+    ("street", open_name),
+    ("favourite book", open_name),
+    ("favourite color", lambda r: r.choice(words("colors"))),
+    ("home city", lambda r: r.choice(words("cities"))),
+    ("meeting day", lambda r: r.choice(DAYS)),
+    ("lucky number", lambda r: digits(r, r.randint(2, 5))),
+    ("locker code", lambda r: digits(r, 4)),
+    ("phone number", lambda r: digits(r, 7)),
+    ("room number", lambda r: digits(r, 3)),
+    ("magic number", lambda r: digits(r, r.randint(3, 6))),
+    ("secret word", open_word),
+    ("project", lambda r: f"{r.choice(words('adjectives'))} {r.choice(words('nouns'))}"),
+    ("car", lambda r: f"{r.choice(words('colors'))} {open_word(r).capitalize()}"),
+)
+
+
+def make(rng: Rng, budget: int) -> Conversation:
+    """2 to 7 facts, documents in between, up to 5 questions at the end."""
+    conversation = Conversation()
+    maybe_system(conversation, rng)
+    if rng.random() < 0.12 and budget > 420:
+        add_section(conversation, rng)
+    count = rng.randint(2, max(2, min(7, budget // 60)))
+    personal = dict(rng.sample(_PERSONAL, count))
+    told = {what: source(rng) for what, source in personal.items()}
+    turns: list[Callable[[], None]] = [
+        lambda what=what: _tell(conversation, rng, _statement(rng, what, told[what]))
+        for what in personal
+    ]
+    others = []
+    if rng.random() < 0.4:
+        others = facts(rng, rng.randint(1, max(1, min(4, budget // 120))))
+        turns += [
+            lambda fact=fact: _tell(conversation, rng, fact.say(rng.choice(STATEMENTS)))
+            for fact in others
+        ]
+    rng.shuffle(turns)
+    for _ in range(rng.randint(1, 3) if budget > 300 else 0):
+        turns.insert(rng.randint(0, len(turns)), lambda: _read(conversation, rng))
+    for turn in turns:
+        turn()
+    if rng.random() < 0.3:
+        _correct(conversation, rng, told, personal)
+        if rng.random() < 0.5:
+            _read(conversation, rng)
+    asked = [*told, *others]
+    rng.shuffle(asked)
+    for what in asked[: rng.randint(1, min(5, count))]:
+        if isinstance(what, Fact):
+            ask(conversation, rng, what)
+        else:
+            _ask(conversation, rng, what, told[what])
+    if rng.random() < _UNKNOWN:
+        what = rng.choice([what for what, _ in _PERSONAL if what not in told])
+        conversation.user(rng.choice(("What is my {w}?", "Tell me my {w}.")).format(w=what))
+        text = f"I have not been told your {what}."
+        conversation.answer(text, reasoning=thinking.absent(rng, what))
+    return conversation
+
+
+def _tell(conversation: Conversation, rng: Rng, statement: str) -> None:
+    conversation.user(statement)
+    conversation.answer(rng.choice(_NODS), SOFT)
+
+
+def _read(conversation: Conversation, rng: Rng) -> None:
+    conversation.user(Document(opening(rng)))
+    conversation.answer(rng.choice((*_NODS, "I have read it.")), SOFT)
+
+
+def _statement(rng: Rng, what: str, value: str) -> str:
+    if what in _PEOPLE:
+        form = rng.choice(("My {w} is called {v}.", "The name of my {w} is {v}."))
+    else:
+        form = rng.choice(("My {w} is {v}.", "Remember that my {w} is {v}.", "My {w} is {v}."))
+    return form.format(w=what, v=value)
+
+
+def _correct(
+    conversation: Conversation,
+    rng: Rng,
+    told: dict[str, str],
+    personal: dict[str, Callable[[Rng], str]],
+) -> None:
+    """Change one or two facts; only what is said last counts."""
+    for what in rng.sample(list(told), rng.randint(1, min(2, len(told)))):
+        told[what] = personal[what](rng)
+        verb = "is now called" if what in _PEOPLE else rng.choice(("is", "is now"))
+        statement = f"{rng.choice(_CORRECTIONS)}y {what} {verb} {told[what]}."
+        _tell(conversation, rng, statement)
+
+
+def _ask(conversation: Conversation, rng: Rng, what: str, value: str) -> None:
+    if what in _PEOPLE:
+        question = rng.choice(("What is my {w} called?", "What is the name of my {w}?"))
+        answer = f"Your {what} is called {value}."
+    else:
+        question = rng.choice(("What is my {w}?", "Do you remember my {w}?", "Tell me my {w}."))
+        answer = f"Your {what} is {value}."
+    conversation.user(question.format(w=what))
+    conversation.answer(answer, reasoning=thinking.found(rng, what, value))

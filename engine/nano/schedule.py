@@ -1,0 +1,57 @@
+"""What happens when, as a function of progress 0..1: lengths of rows, learning rate, modes."""
+
+import random
+from dataclasses import dataclass
+
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
+# (latest start, share of each length): short rows first, so that reading is learnt where it is easy
+PHASES: tuple[tuple[float, tuple[float, ...]], ...] = (
+    (0.00, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)),
+    (0.10, (0.4, 0.6, 0.0, 0.0, 0.0, 0.0)),
+    (0.15, (0.2, 0.2, 0.6, 0.0, 0.0, 0.0)),
+    (0.20, (0.15, 0.15, 0.2, 0.5, 0.0, 0.0)),
+    (0.26, (0.12, 0.12, 0.2, 0.1, 0.46, 0.0)),
+    (0.32, (0.17, 0.16, 0.17, 0.14, 0.18, 0.18)),
+)
+NARROW_WIDTHS = (8, 16, 32, 32, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Fractions of the whole run.
+
+    The next phase of lengths begins when the loss on answers of the longest rows fell below
+    `phase_loss`, or at its latest start. The indexer learns from `index_from`; from `narrow_from`,
+    a share of the steps reads through it. The learning rate falls over the last `decay`.
+    """
+
+    warm_up: float = 0.02
+    decay: float = 0.6
+    last_rate: float = 0.02
+    phase_loss: float = 0.15
+    index_from: float = 0.20
+    narrow_from: float = 0.45
+    narrow_share: float = 0.4
+    balance_until: float = 0.6
+
+    def rate(self, progress: float) -> float:
+        """Factor of the learning rates."""
+        rise = min(1.0, progress / self.warm_up) if self.warm_up else 1.0
+        return rise * min(1.0, max(self.last_rate, (1 - progress) / self.decay))
+
+    def kind(self, progress: float, rng: random.Random) -> str:
+        """What a step does: "dense", "index" (teach the indexer) or "narrow" (read through it)."""
+        if progress >= self.narrow_from and rng.random() < self.narrow_share:
+            return "narrow"
+        return "index" if progress >= self.index_from else "dense"
+
+
+def phase_at(progress: float, reached: int) -> int:
+    """The phase by time, or the one already reached."""
+    by_time = max(n for n, (start, _) in enumerate(PHASES) if start <= progress)
+    return max(by_time, reached)
+
+
+def longest(phase: int) -> int:
+    """The longest rows of a phase."""
+    return max(n for n, share in zip(LENGTHS, PHASES[phase][1], strict=True) if share)
