@@ -108,7 +108,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
     given: dict[str, Any] = {"model": arguments.model}
     for name in (*_FLAGS, *_LISTS):
         value = getattr(arguments, name)
-        if value not in (None, False):
+        if value is not None and value is not False:  # 0 is a value
             given[name] = tuple(value) if name in _LISTS else value
     given.setdefault("served_model_name", Path(arguments.model).resolve().name)
     return EngineConfig(**given)

@@ -269,8 +269,10 @@ class EchoScheduler:
             raise InvalidRequest(f"The request id {request.request_id!r} is in use.")
         if not prompt:
             raise InvalidRequest("The prompt is empty; it needs at least one token.")
-        if max(prompt) >= self.engine.tokenizer.vocab_size:
-            raise InvalidRequest(f"Token id {max(prompt)} is not in the vocabulary.")
+        vocab_size = self.engine.tokenizer.vocab_size
+        wrong = next((i for i in prompt if not 0 <= i < vocab_size), None)
+        if wrong is not None:
+            raise InvalidRequest(f"Token id {wrong} is not in the vocabulary of {vocab_size}.")
         wanted = request.sampling.max_tokens
         max_tokens = max(limit - len(prompt), 1) if wanted is None else wanted
         if len(prompt) + max_tokens > limit:
