@@ -45,8 +45,8 @@ class Fitted:
 
     messages: Messages
     tokens: int
-    exact: bool
-    """True when a tokenizer counted, and the count is the target."""
+    counted: bool
+    """True when the deployment's tokenizer counted; otherwise `tokens` is an estimate."""
     size: Size
 
 
@@ -132,7 +132,7 @@ class _Fitting:
             self.best = Fitted(
                 messages=messages,
                 tokens=counted.tokens,
-                exact=counted.exact and counted.tokens == self.target,
+                counted=counted.exact,
                 size=size,
             )
         return counted.tokens

@@ -17,7 +17,8 @@ from fidelity.words import Score, Traffic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fidelity.client import Client, Reply
+    from fidelity.client import Client
+    from fidelity.replies import Reply
 
 EXCERPT_CHARS = 2_000
 HISTORY_CHARS = 6_000
