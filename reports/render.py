@@ -14,10 +14,12 @@ from markupsafe import Markup
 
 from fidelity.records import AnyRecord, read_journal
 from reports.view import Report, report_of
-from reports.view_text import one_line, plural, visible
+from reports.view_text import cut, one_line, plural, visible
 
 SUMMARY_CARDS = 20
 SUMMARY_ROWS = 200
+LONGEST = 2_000
+"""Characters of any one string on the page, whatever a server sent; the view cuts most shorter."""
 
 
 def render_html(records: Iterable[AnyRecord]) -> str:
@@ -81,7 +83,9 @@ def _html() -> Environment:
 
 
 def _seen(value: Any) -> Any:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return visible(cut(value, LONGEST))
 
 
 def _script_safe(text: str) -> Markup:
@@ -99,7 +103,7 @@ def _markdown() -> Environment:
     return environment
 
 
-_SIGNS = re.compile(r"[\\`*_\[\]~$]|^[#+=-]|(?<=^\d)[.)]")
+_SIGNS = re.compile(r"[\\`*_\[\]~$]|^[#+=-]|(?<=^\d)[.)](?=\s)")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "@": "&#64;"})
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from fidelity.records import Trial
-from reports.view_text import figure, plural
+from reports.view_text import cut, figure, plural
 
 MODULI = (4, 16, 64, 128)
 LENGTH = "length_tokens"
@@ -32,9 +32,8 @@ def axis_value(axis: str, value: str | float) -> str:
 
 def cell_text(trial: Trial) -> str:
     """Return where in the sweep a trial lies: `length 2,048 tokens · depth 0.5`."""
-    return " · ".join(
-        f"{axis_name(axis)} {axis_value(axis, value)}" for axis, value in trial.cell.items()
-    )
+    shown = (f"{axis_name(axis)} {axis_value(axis, value)}" for axis, value in trial.cell.items())
+    return cut(" · ".join(shown), 300)
 
 
 def number(trial: Trial, axis: str) -> float | None:

@@ -1,15 +1,16 @@
 """The table of all claims."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fidelity.records import Finding
 from fidelity.words import Ladder, Outcome
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
-from reports.view_text import anchor, figure, plural
+from reports.view_text import TITLE_CHARS, anchor, cut, figure, plural
 from reports.view_verdict import BLAMED
 
 RUNGS = tuple(Ladder)
+AS_ABOVE = "the same as the claim above"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +66,17 @@ class Claims:
 def claims_of(journal: Journal) -> Claims:
     """Return the claims, by suite."""
     rows: dict[str, list[ClaimRow]] = {}
+    last = ""
     for finding in journal.findings:
-        rows.setdefault(finding.suite, []).append(row_of(finding))
+        lines = rows.setdefault(finding.suite, [])
+        row = row_of(finding)
+        said = finding.minimum_detectable_effect
+        lines.append(replace(row, could_see=AS_ABOVE) if said and said == last else row)
+        last = said
     return Claims(
-        suites=tuple(SuiteRows(suite=suite, rows=tuple(lines)) for suite, lines in rows.items()),
+        suites=tuple(
+            SuiteRows(suite=suite, rows=tuple(members)) for suite, members in rows.items()
+        ),
         summary=_summary(journal),
         unreached=journal.unreached,
         missing="" if rows else _why_missing(journal),
@@ -92,8 +100,8 @@ def row_of(finding: Finding) -> ClaimRow:
     passed = finding.outcome is Outcome.PASS
     return ClaimRow(
         badge=OUTCOMES[finding.outcome],
-        title=finding.title or finding.claim,
-        claim=finding.claim,
+        title=cut(finding.title or finding.claim, TITLE_CHARS),
+        claim=cut(finding.claim, TITLE_CHARS),
         counts="" if finding.k is None or finding.n is None else f"{finding.k}/{finding.n}",
         effect=_effect(finding),
         bounds=_bounds(finding),
@@ -102,7 +110,7 @@ def row_of(finding: Finding) -> ClaimRow:
         ladder=finding.ladder.value if finding.ladder else "",
         rung=RUNGS.index(finding.ladder) + 1 if finding.ladder else 0,
         blame=BLAMED[finding.blame] if finding.blame else "",
-        could_see=finding.minimum_detectable_effect or ("not stated" if passed else ""),
+        could_see=cut(finding.minimum_detectable_effect, 500) or ("not stated" if passed else ""),
         paths=", ".join(finding.paths),
         href="" if passed else anchor("f", f"{finding.outcome} {finding.reason}"),
         note="provisional: Holm has not run" if finding.provisional else "",

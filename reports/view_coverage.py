@@ -28,6 +28,8 @@ class Coverage:
 
     columns: tuple[str, ...]
     panels: tuple[Panel, ...]
+    blank_panels: tuple[str, ...]
+    """Ranges of generated tokens that no request reached."""
     paths: tuple[PathRow, ...]
     summary: str
     never: tuple[str, ...]
@@ -45,9 +47,11 @@ def coverage_of(journal: Journal) -> Coverage:
     reach = max(limit or 0, *(r.prefilled + r.cached + r.generated for r in requests))
     axes = axes_of(requests, reach)
     grid = _grid(requests, axes)
+    panels = [_panel(grid, axes, depth, reach) for depth in range(len(axes.generated))]
     return Coverage(
         columns=tuple(column.label for column in axes.prefilled),
-        panels=tuple(_panel(grid, axes, depth, reach) for depth in range(len(axes.generated))),
+        panels=tuple(panel for panel in panels if panel.rows),
+        blank_panels=tuple(panel.title for panel in panels if not panel.rows),
         paths=paths_of(journal, requests),
         summary=_longest(requests),
         never=never_of(requests, set(grid), axes, reach),
@@ -60,6 +64,7 @@ def _nothing(journal: Journal, exchanges: int) -> Coverage:
     return Coverage(
         columns=(),
         panels=(),
+        blank_panels=(),
         paths=paths_of(journal, ()),
         summary="",
         never=("Nothing was exercised.",),

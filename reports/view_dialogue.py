@@ -3,16 +3,27 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fidelity.records import Exchange, Trial
 from reports.view_axes import cell_text
-from reports.view_text import cut, duration, plural
+from reports.view_text import cut, cut_around, duration, plural
 
+MAX_REQUESTS = 8
 MAX_TURNS = 14
 """Of one request; of a longer conversation both ends are shown."""
 CHARACTERS = 700
 """Of one bubble."""
+CHARACTERS_IN_ALL = 9_000
+"""Of one conversation: many turns get shorter bubbles, so that a page keeps its size."""
+
+
+class _Said(NamedTuple):
+    """One turn before its text is cut."""
+
+    role: str
+    side: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,68 +55,78 @@ class Conversation:
     ok: bool | None
     seed: int
     requests: tuple[Request, ...]
+    hidden: str
     error: str
 
 
 def conversation_of(trial: Trial) -> Conversation:
     """Return one trial as a chat, every text cut to its ends."""
-    before: Sequence[Mapping[str, Any]] = ()
-    requests = []
-    for place, exchange in enumerate(trial.exchanges, start=1):
-        last = place == len(trial.exchanges)
-        requests.append(_request(trial, exchange, place, before, last=last))
-        before = exchange.messages
+    numbered = list(enumerate(trial.exchanges, start=1))
+    hidden = max(0, len(numbered) - MAX_REQUESTS)
+    shown = [*numbered[:2], *numbered[2 + hidden :]]
+    said = [_said(trial, place) for place, _ in shown]
+    limit = max(120, min(CHARACTERS, CHARACTERS_IN_ALL // max(1, sum(map(len, said)))))
     return Conversation(
         trial=trial.id,
         cell=cell_text(trial),
         score=str(trial.score or ("right" if trial.ok else "not scored")),
         ok=trial.ok,
         seed=trial.seed,
-        requests=tuple(requests),
-        error=trial.error,
+        requests=tuple(
+            Request(
+                title=_title(trial, place, exchange),
+                facts=_facts(exchange),
+                turns=tuple(_turn(one, trial.expected, limit) for one in turns),
+                error=cut(exchange.error, 500),
+            )
+            for (place, exchange), turns in zip(shown, said, strict=True)
+        ),
+        hidden=f"{plural(hidden, 'request')} between them not shown" if hidden else "",
+        error=cut(trial.error, 500),
     )
 
 
-def _request(
-    trial: Trial,
-    exchange: Exchange,
-    place: int,
-    before: Sequence[Mapping[str, Any]],
-    *,
-    last: bool,
-) -> Request:
+def _title(trial: Trial, place: int, exchange: Exchange) -> str:
+    label = cut(exchange.label or exchange.path or "request", 120)
+    return label if len(trial.exchanges) == 1 else f"{place}. {label}"
+
+
+def _said(trial: Trial, place: int) -> list[_Said]:
+    """Return the turns of one exchange, without those that the exchange before it shows."""
+    exchange = trial.exchanges[place - 1]
+    before = _so_far(trial.exchanges[place - 2]) if place > 1 else []
     shared = 0
-    while shared < min(len(before), len(exchange.messages)) and (
-        before[shared] == exchange.messages[shared]
+    while shared < min(len(before), len(exchange.messages)) and _same(
+        before[shared], exchange.messages[shared]
     ):
         shared += 1
-    turns = []
-    if shared:
-        turns.append(_note(f"{plural(shared, 'message')} as in the request before"))
-    turns += _asked(exchange.messages[shared:], trial.expected)
-    turns += _answered(trial, exchange, last=last)
-    label = exchange.label or exchange.path or "request"
-    return Request(
-        title=label if len(trial.exchanges) == 1 else f"{place}. {label}",
-        facts=_facts(exchange),
-        turns=tuple(turns),
-        error=exchange.error,
-    )
+    note = [_note(f"{plural(shared, 'message')} as in the request before")] if shared else []
+    last = place == len(trial.exchanges)
+    return [*note, *_asked(exchange.messages[shared:]), *_answered(trial, exchange, last=last)]
 
 
-def _note(text: str) -> Turn:
-    return Turn(role="", side="note", pieces=((text, False),))
+def _so_far(exchange: Exchange) -> list[Mapping[str, Any]]:
+    return [*exchange.messages, {"role": "assistant", "content": exchange.text}]
 
 
-def _asked(messages: Sequence[Mapping[str, Any]], expected: str) -> list[Turn]:
-    turns = [_turn(message, expected) for message in messages]
+def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether two messages say the same; an answer comes back in the next request."""
+    return all(before.get(name) == after.get(name) for name in ("role", "content"))
+
+
+def _note(text: str) -> _Said:
+    return _Said(role="", side="remark", text=text)
+
+
+def _asked(messages: Sequence[Mapping[str, Any]]) -> list[_Said]:
+    turns = [_message(message) for message in messages]
     if len(turns) <= MAX_TURNS:
         return turns
     hidden = len(turns) - MAX_TURNS + 1
     return [*turns[:5], _note(f"{hidden} messages not shown"), *turns[5 + hidden :]]
 
 
-def _turn(message: Mapping[str, Any], expected: str) -> Turn:
+def _message(message: Mapping[str, Any]) -> _Said:
     role = str(message.get("role", "message"))[:40]
     parts = [
         _as_text(message[name])
@@ -113,43 +134,40 @@ def _turn(message: Mapping[str, Any], expected: str) -> Turn:
         if message.get(name)
     ]
     side = {"user": "asked", "assistant": "said"}.get(role, "given")
-    return Turn(role=role, side=side, pieces=_marked("\n".join(parts) or "(empty)", expected))
+    return _Said(role=role, side=side, text="\n".join(parts) or "(empty)")
 
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _answered(trial: Trial, exchange: Exchange, *, last: bool) -> list[Turn]:
+def _answered(trial: Trial, exchange: Exchange, *, last: bool) -> list[_Said]:
     if exchange.error:
         return []
     turns = []
     if exchange.reasoning:
-        pieces = _marked(exchange.reasoning, trial.expected)
-        turns.append(Turn(role="reasoning", side="thought", pieces=pieces))
-    for call in exchange.tool_calls:
+        turns.append(_Said(role="reasoning", side="thought", text=exchange.reasoning))
+    for call in exchange.tool_calls[:8]:
         text = f"{call.name}({call.arguments})"
-        pieces = _marked(text, trial.expected)
-        turns.append(Turn(role="tool call", side="thought", pieces=pieces))
+        turns.append(_Said(role="tool call", side="thought", text=text))
     if exchange.text or not turns:
         side = "answer" if not last or trial.ok is None else "right" if trial.ok else "wrong"
-        pieces = _marked(exchange.text or "(empty answer)", trial.expected)
-        turns.append(Turn(role="answer", side=side, pieces=pieces))
+        turns.append(_Said(role="answer", side=side, text=exchange.text or "(empty answer)"))
     return turns
 
 
-def _marked(text: str, expected: str) -> tuple[tuple[str, bool], ...]:
-    """Return the text cut to its ends, in pieces, those that are the right answer marked."""
-    shown = cut(text, CHARACTERS)
-    if len(expected) < 2 or len(expected) > 200 or expected not in shown:
-        return ((shown, False),)
+def _turn(said: _Said, expected: str, limit: int) -> Turn:
+    """Return a bubble, its text cut to its ends and the right answer marked wherever it stands."""
+    if not 2 <= len(expected) <= 200 or expected not in said.text:
+        return Turn(role=said.role, side=said.side, pieces=((cut(said.text, limit), False),))
     pieces: list[tuple[str, bool]] = []
+    shown = cut_around(said.text, expected, limit)
     for place, piece in enumerate(shown.split(expected, 20)):
         if place:
             pieces.append((expected, True))
         if piece:
             pieces.append((piece, False))
-    return tuple(pieces)
+    return Turn(role=said.role, side=said.side, pieces=tuple(pieces))
 
 
 def _facts(exchange: Exchange) -> tuple[str, ...]:

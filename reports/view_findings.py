@@ -19,7 +19,7 @@ MISSES_PER_CARD = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """One trial that missed or could not be measured."""
+    """One trial that missed."""
 
     anchor: str
     trial: str
@@ -83,8 +83,8 @@ def _card(
     trials = [trial for trial in every.values() if trial.id not in controls]
     place = {name: number for number, name in enumerate(conversations)}
     bad = sorted(
-        (trial for trial in trials if not trial.ok),
-        key=lambda trial: (trial.ok is None, place.get(trial.id, len(place))),
+        (trial for trial in trials if trial.ok is False),
+        key=lambda trial: place.get(trial.id, len(place)),
     )
     new = [trial for trial in bad if trial.id not in above]
     shown = new[:MISSES_PER_CARD]
@@ -134,17 +134,17 @@ def _evidence(findings: Sequence[Finding], trials: Sequence[Trial]) -> tuple[str
     if lost:
         kinds = [f"{count} in {where}" for where, count in lost.most_common()]
         lines.append(f"Where it was lost, by token accounting: {joined(kinds)}.")
-    errors = Counter(one_line(trial.error, 300) for trial in trials if trial.ok is None)
+    errors = Counter(trial.error for trial in trials if trial.ok is None)
     for text, count in errors.most_common(4):
-        lines.append(f"{plural(count, 'trial')} not measurable: {text or 'no error recorded'}")
+        known = any(text and text in finding.reason for finding in findings)
+        why = "for this reason" if known else one_line(text, 300) or "no error recorded"
+        lines.append(f"{plural(count, 'trial')} could not be measured: {why}")
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
 def _miss(trial: Trial, conversations: dict[str, str]) -> Miss:
     last = trial.exchanges[-1] if trial.exchanges else None
-    got = trial.error
-    if last and trial.ok is False:
-        got = last.text or last.reasoning or "(empty answer)"
+    got = (last.text or last.reasoning) if last else ""
     tokens = ""
     if last and last.prompt_tokens is not None:
         tokens = f"{thousands(last.prompt_tokens)} + {thousands(last.completion_tokens)}"
@@ -153,9 +153,9 @@ def _miss(trial: Trial, conversations: dict[str, str]) -> Miss:
         trial=trial.id,
         href=conversations.get(trial.id, ""),
         cell=cell_text(trial),
-        score=str(trial.score or ("not measured" if trial.ok is None else "wrong")),
+        score=str(trial.score or "wrong"),
         expected=one_line(trial.expected, 80),
-        got=one_line(got, 140),
+        got=one_line(got, 140) or "(empty answer)",
         lost=trial.lost,
         seed=trial.seed,
         tokens=tokens,

@@ -37,25 +37,25 @@ def never_of(
     return tuple(sentences)
 
 
-_CACHED = "reading more than {} tokens from the cache"
+_CACHED = "reading {} from the cache"
 _PAIRS = (
-    ((0, 2), ("prefilling more than {} tokens", "then generating more than {}")),
-    ((1, 2), (_CACHED, "then generating more than {}")),
-    ((1, 0), (_CACHED, "then prefilling more than {}")),
+    ((0, 2), ("prefilling {}", "then generating {}")),
+    ((1, 2), (_CACHED, "then generating {}")),
+    ((1, 0), (_CACHED, "then prefilling {}")),
 )
 
 
 def _beyond(requests: Sequence[Request], limit: int) -> list[str]:
     longest = (
-        (max(r.prefilled for r in requests), "prefilling"),
-        (max(r.cached for r in requests), "reading from the cache"),
-        (max(r.generated for r in requests), "generating"),
+        (max(r.prefilled for r in requests), "prefilling {}"),
+        (max(r.cached for r in requests), _CACHED),
+        (max(r.generated for r in requests), "generating {}"),
     )
-    return [
-        f"{action} more than {most:,} tokens" if most else f"{action} any token"
-        for most, action in longest
-        if most < limit
-    ]
+    return [words.format(_more_than(most)) for most, words in longest if most < limit]
+
+
+def _more_than(count: int) -> str:
+    return f"more than {count:,} tokens" if count else "any token"
 
 
 def _corner(
@@ -82,5 +82,5 @@ def _corner(
                 best, blank = (first, second), area
     if best is None:
         return ""
-    lows = [bins[axis][place].low - 1 for axis, place in zip(pair, best, strict=True)]
-    return ", ".join(word.format(f"{low:,.0f}") for word, low in zip(words, lows, strict=True))
+    lows = [round(bins[axis][place].low) - 1 for axis, place in zip(pair, best, strict=True)]
+    return ", ".join(word.format(_more_than(low)) for word, low in zip(words, lows, strict=True))

@@ -27,6 +27,9 @@ class Journal:
     verdict: Verdict | None
     """None when the run was killed, or went on after an earlier verdict."""
 
+    last_at: str
+    """When the last record was written."""
+
     @property
     def manifest(self) -> Manifest | None:
         """The record that opened the run."""
@@ -78,7 +81,9 @@ def sort_journal(records: Iterable[AnyRecord]) -> Journal:
     findings: dict[str, Finding] = {}
     patches: dict[str, PatchState] = {}
     verdict: Verdict | None = None
+    last_at = ""
     for record in records:
+        last_at = record.at or last_at
         match record:
             case Manifest():
                 manifests.append(record)
@@ -104,6 +109,7 @@ def sort_journal(records: Iterable[AnyRecord]) -> Journal:
         findings=tuple(ordered),
         patches=tuple(patches.values()),
         verdict=verdict,
+        last_at=last_at,
     )
 
 

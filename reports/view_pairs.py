@@ -7,11 +7,11 @@ from fidelity.words import Outcome
 from reports.view_axes import LENGTH, number
 from reports.view_dialogue import Conversation, conversation_of
 from reports.view_journal import Journal
-from reports.view_text import anchor, cut
+from reports.view_text import TITLE_CHARS, anchor, cut
 from reports.view_verdict import replay_command
 
 PER_CLAIM = 3
-IN_ALL = 24
+IN_ALL = 18
 
 LOST = {
     "rendering": "Lost in rendering: the prompt has fewer tokens than the turns before it hold, so "
@@ -80,7 +80,7 @@ def _pair(journal: Journal, finding: Finding, trial: Trial, first: bool) -> Pair
     return Pair(
         anchor=anchor("c", trial.id),
         claim=finding.claim,
-        title=finding.title,
+        title=cut(finding.title, TITLE_CHARS),
         expected=cut(trial.expected, 200),
         lost=LOST.get(trial.lost, ""),
         failure=conversation_of(trial),

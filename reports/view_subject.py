@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fidelity.records import CapabilityState, Manifest, PatchState, Setting
@@ -87,7 +88,7 @@ def _facts(journal: Journal, manifest: Manifest) -> tuple[Fact, ...]:
     launched = "started by the harness" if manifest.launched else "a running server"
     prompt, generated, requests = _totals(journal)
     verdict = journal.verdict
-    took = duration(verdict.duration_s) if verdict else "unknown: no verdict"
+    took = duration(verdict.duration_s) if verdict else _so_far(journal, manifest)
     speed = ""
     if verdict and verdict.duration_s > 0:
         speed = f"{(prompt + generated) / verdict.duration_s:,.0f} tokens a second overall"
@@ -112,6 +113,16 @@ def _facts(journal: Journal, manifest: Manifest) -> tuple[Fact, ...]:
             note=f"run {manifest.run_id}",
         ),
     )
+
+
+def _so_far(journal: Journal, manifest: Manifest) -> str:
+    """Return how long a run without a verdict lasted, by the times of its records."""
+    try:
+        began = datetime.fromisoformat(manifest.at)
+        ended = datetime.fromisoformat(journal.last_at)
+        return f"{duration((ended - began).total_seconds())}, then cut off"
+    except (ValueError, TypeError):
+        return "not recorded"
 
 
 def _totals(journal: Journal) -> tuple[int, int, int]:

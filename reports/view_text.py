@@ -8,6 +8,7 @@ import re
 import unicodedata
 
 MISSING = "not reported"
+TITLE_CHARS = 240
 
 _INVISIBLE = {0x061C, 0x180E, 0x200B, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF}
 _INVISIBLE |= {*range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xE0000, 0xE0080)}
@@ -40,6 +41,25 @@ def cut(text: str, limit: int = 900) -> str:
         return text
     head, tail = limit * 2 // 3, limit // 3
     return f"{text[:head]} … [{len(text) - head - tail:,} characters not shown] … {text[-tail:]}"
+
+
+def cut_around(text: str, word: str, limit: int) -> str:
+    """Return `text` cut to about `limit` characters, with the first `word` and what surrounds it.
+
+    `word` must be in `text`.
+    """
+    if len(text) <= limit:
+        return text
+    short = cut(text, limit)
+    if word in short:
+        return short
+    place, third = text.index(word), limit // 3
+    start, end = max(third, place - third // 2), min(len(text), place + len(word) + third // 2)
+    tail = max(end, len(text) - third)
+    return (
+        f"{text[:third]} … [{start - third:,} characters not shown] … {text[start:end]} … "
+        f"[{tail - end:,} characters not shown] … {text[tail:]}"
+    )
 
 
 def one_line(text: str, limit: int = 160) -> str:

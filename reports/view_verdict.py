@@ -160,16 +160,23 @@ def _steps(journal: Journal) -> tuple[Step, ...]:
     elif _of(journal, Outcome.INCONCLUSIVE):
         steps.append(Step(text="Repeat with more trials: a larger budget, the same thresholds."))
     if not steps:
-        steps.append(
-            Step(text="Nothing. Below is what each pass could have seen, and what it could not.")
-        )
+        steps = [
+            Step(text="Nothing has to be done."),
+            Step(text="Read what this run never exercised.", link="#coverage"),
+        ]
     return tuple(steps)
 
 
 def _resume(journal: Journal) -> Step:
+    words = list(journal.manifest.command) if journal.manifest else []
+    prefix = "--" if words[:1] == ["fidelity"] else "--fidelity-"
+    if f"{prefix}resume" not in words:
+        words.append(f"{prefix}resume")
+    if not any(word.startswith(f"{prefix}run-dir") for word in words):
+        words.append(f"{prefix}run-dir={journal.folder}")
+    known = journal.manifest and journal.manifest.command
     return Step(
-        text="Finish the run; no trial is asked twice.",
-        command=f"fidelity run --resume --run-dir {shlex.quote(journal.folder)}",
+        text="Finish the run; no trial is asked twice.", command=shlex.join(words) if known else ""
     )
 
 

@@ -3,6 +3,8 @@
 import random
 from collections.abc import Iterable
 
+import msgspec
+
 from fidelity.records import (
     AnyRecord,
     CapabilityState,
@@ -103,7 +105,7 @@ def needle(number: int, length: int, *, ok: bool = True, **changes: object) -> T
     prompt = f"{FILLER * 8}The vault code for Marchmont is {secret}. {FILLER * 8}What is the code?"
     fields: dict[str, object] = {
         "id": f"needle-{length}-{number}",
-        "claim": NEEDLE.format(max(size for size in LENGTHS if size <= length)),
+        "claim": NEEDLE.format(max((size for size in LENGTHS if size <= length), default=256)),
         "suite": "needle_sweep",
         "probe": "needle",
         "key": f"{length}/{number}",
@@ -145,7 +147,7 @@ def rate_finding(claim: str, title: str, trials: list[Trial], **changes: object)
     outcome = Outcome.PASS if passed else Outcome.FAIL if failed else Outcome.INCONCLUSIVE
     fields: dict[str, object] = {
         "claim": claim,
-        "suite": claim.split("/")[0],
+        "suite": claim.split("/", maxsplit=1)[0],
         "title": title,
         "outcome": outcome,
         "reason": f"{rate.k_low}/{rate.n} right (bounds {low:.3f} to {high:.3f}), claim >= "
@@ -166,7 +168,7 @@ def rate_finding(claim: str, title: str, trials: list[Trial], **changes: object)
 def simple_pass(claim: str, title: str) -> Finding:
     return Finding(
         claim=claim,
-        suite=claim.split("/")[0],
+        suite=claim.split("/", maxsplit=1)[0],
         title=title,
         outcome=Outcome.PASS,
         reason="as claimed",
@@ -186,7 +188,7 @@ def dialogue(
     fields: dict[str, object] = {
         "id": f"{claim}#{arm or 'plain'}-{number}",
         "claim": claim,
-        "suite": claim.split("/")[0],
+        "suite": claim.split("/", maxsplit=1)[0],
         "probe": "dialogue",
         "arm": arm,
         "key": f"cat-{number}",
@@ -195,9 +197,18 @@ def dialogue(
         "expected": name,
         "score": Score.RIGHT if ok else Score.AMNESIC,
         "ok": ok,
-        "paths": ("cached", "aborted"),
+        "paths": ("cached", "aborted") if arm == "after abort" else ("cached",),
         "exchanges": (
-            exchange("", told["content"], label="tell", messages=(first,), prompt_tokens=140),
+            exchange(
+                "",
+                told["content"],
+                label="tell, closed after 17 tokens",
+                messages=(first,),
+                prompt_tokens=140,
+                completion_tokens=17,
+                aborted=arm == "after abort",
+                finish_reason="",
+            ),
             exchange(
                 "",
                 name if ok else "This is the first message of our conversation.",
@@ -386,8 +397,8 @@ def unfaithful_at_a_residue() -> list[AnyRecord]:
         *patches(),
         verdict(
             RunVerdict.UNDECIDED,
-            "undecided: 1 of 14 claims fail, with nobody to blame yet: recall alone does not tell a "
-            "weak model from a damaged deployment; 6 inconclusive",
+            "undecided: 1 of 14 claims fail, with nobody to blame yet: recall alone does not tell "
+            "a weak model from a damaged deployment; 6 inconclusive",
             blame=Blame.UNKNOWN,
             exit_code=1,
             counts={"pass": 7, "fail": 1, "inconclusive": 6},
@@ -404,8 +415,6 @@ def dead_server(claims: int = 14) -> list[AnyRecord]:
     trials = [
         needle(n, 256, ok=False, score=None, lost="", exchanges=(), error=reason) for n in range(5)
     ]
-    import msgspec
-
     trials = [msgspec.structs.replace(trial, ok=None) for trial in trials]
     return [
         manifest(
@@ -415,7 +424,7 @@ def dead_server(claims: int = 14) -> list[AnyRecord]:
             capabilities=(),
             server_info={},
             model="x",
-        ),  # fmt: skip
+        ),
         *trials,
         *[
             Finding(
@@ -522,7 +531,7 @@ def hostile() -> list[AnyRecord]:
 
 def large() -> list[AnyRecord]:
     """1,500 trials over all lengths, many of them wrong, with long texts."""
-    draw = random.Random(1)
+    draw = random.Random(1)  # noqa: S311 - data, not secrets
     lengths = [round(256 * 2 ** (5 * n / 99)) for n in range(100)]
     trials = []
     for number in range(1500):

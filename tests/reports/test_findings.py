@@ -1,0 +1,131 @@
+"""Findings and the claims table: every figure is there, the worst comes first."""
+
+import msgspec
+
+import reports
+from fidelity.records import AnyRecord
+from fidelity.words import Ladder, Outcome
+from reports.view import report_of
+from tests.reports import runs
+from tests.reports.page import Node, read
+
+
+def claims_table(records: list[AnyRecord]) -> Node:
+    return next(read(reports.render_html(records)).one("claims").every("table"))
+
+
+def test_the_claims_table_shows_counts_bounds_threshold_and_what_a_pass_could_have_seen() -> None:
+    rows = claims_table(runs.faithful()).rows
+    row = next(row for row in rows if row[1:] and row[1].startswith("recall >= 0.80 at 256"))
+    assert row[0] == "pass"
+    assert "Could have seen: 44 trials show damage to 6.6%" in row[1]
+    assert row[2] == "44/44"
+    assert row[3].endswith("0.934 to 1 threshold 0.8")
+
+
+def test_a_failed_claim_shows_its_ladder_and_its_blame() -> None:
+    rows = claims_table(runs.unfaithful_after_abort()).rows
+    row = next(row for row in rows if row[0] == "fail")
+    assert row[2:] == [
+        "5/14",
+        "bounds 0.153 to 0.61, threshold 0.8 0.153 to 0.61 threshold 0.8",
+        "structural blame: the deployment",
+    ]
+
+
+def test_a_pass_that_does_not_state_what_it_could_have_seen_is_exposed() -> None:
+    records = runs.faithful()
+    claim = "plumbing/usage_adds_up"
+    bare = msgspec.structs.replace(
+        runs.simple_pass(claim, "usage adds up"), minimum_detectable_effect=""
+    )
+    rows = claims_table([*records[:-1], bare, records[-1]]).rows
+    assert ["pass", "usage adds up Could have seen: not stated"] in [row[:2] for row in rows]
+
+
+def test_the_last_finding_of_a_claim_counts() -> None:
+    records = runs.faithful()
+    claim = "plumbing/usage_adds_up"
+    first = msgspec.structs.replace(
+        runs.simple_pass(claim, "usage adds up"), outcome=Outcome.FAIL, provisional=True
+    )
+    report = report_of([records[0], first, *records[1:]])
+    assert report.cards == ()
+    assert report.claims.summary == "14 of 14 claims passed"
+
+
+def test_a_card_says_what_the_misses_were_and_how_the_other_arm_did() -> None:
+    (card,) = report_of(runs.unfaithful_after_abort()).cards
+    assert card.reason.startswith("follow-up right 5/14 after an abort")
+    assert card.evidence == (
+        "Right by arm: after abort 5/14 and no abort 14/14.",
+        "Answers that missed: 9 amnesic.",
+        "Where it was lost, by token accounting: 9 in rendering.",
+    )
+    assert [miss.seed for miss in card.misses] == [1, 2, 4, 5, 7, 8]
+    assert card.more == "3 further trials in run.jsonl"
+    assert card.misses[0].tokens == "61 + 9"
+    assert card.misses[0].got == "This is the first message of our conversation."
+
+
+def test_a_residue_that_holds_every_miss_is_named() -> None:
+    cards = report_of(runs.unfaithful_at_a_residue()).cards
+    assert [card.badge.word for card in cards] == ["fail", "inconclusive"]
+    assert cards[0].evidence[0] == (
+        "All 66 misses lie at prompt length ≡ 3 (mod 4): 66 of 66 trials there, 0 of 198 elsewhere."
+    )
+
+
+def test_the_worst_on_the_ladder_comes_first_and_failures_before_the_rest() -> None:
+    def finding(claim: str, outcome: Outcome, ladder: Ladder | None) -> AnyRecord:
+        return msgspec.structs.replace(
+            runs.simple_pass(claim, claim), outcome=outcome, ladder=ladder, reason=claim
+        )
+
+    records = [
+        finding("a/skipped", Outcome.NOT_APPLICABLE, None),
+        finding("a/unclear", Outcome.INCONCLUSIVE, None),
+        finding("a/drifts", Outcome.FAIL, Ladder.DRIFT),
+        finding("a/dead", Outcome.ERROR, None),
+        finding("a/lost", Outcome.FAIL, Ladder.STRUCTURAL),
+    ]
+    assert [card.rows[0].claim for card in report_of(records).cards] == [
+        "a/lost",
+        "a/drifts",
+        "a/dead",
+        "a/unclear",
+        "a/skipped",
+    ]
+
+
+def test_one_reason_for_many_claims_is_one_card() -> None:
+    (card,) = report_of(runs.dead_server()).cards
+    assert len(card.rows) == 14
+    assert card.evidence == ("5 trials could not be measured: for this reason",)
+    assert card.misses == ()
+
+
+def test_a_trial_is_listed_once_even_when_two_claims_stand_on_it() -> None:
+    cards = report_of(runs.unfaithful_at_a_residue()).cards
+    listed = [miss.trial for card in cards for miss in card.misses]
+    assert len(listed) == len(set(listed)) == 12
+    assert cards[1].more == "6 trials listed above; 54 further trials in run.jsonl"
+
+
+def test_claims_that_were_never_reached_are_listed() -> None:
+    claims = read(reports.render_html(runs.interrupted())).one("claims")
+    assert [item.text for item in claims.every("li")] == list(runs.PLAN[2:])
+
+
+def test_measures_that_are_no_proportion_get_no_drawing() -> None:
+    finding = msgspec.structs.replace(
+        runs.simple_pass("twins/cold_equals_cached", "cold equals cached"),
+        effect_name="abs logprob difference, nats",
+        effect=3.1e-5,
+        interval=(0.0, 4.2),
+        threshold=0.05,
+    )
+    ((row,),) = [suite.rows for suite in report_of([finding]).claims.suites]
+    assert row.gauge is None
+    assert row.effect == "abs logprob difference, nats 3.1e-05"
+    assert row.bounds == "0 to 4.2"
