@@ -28,12 +28,12 @@ def streaming(served, **more):
     """An open stream of a request that takes 8 s; yields the lines after the first delta."""
     messages = [{"role": "user", "content": LONG}]
     body = {"model": "echo", "messages": messages, "stream": True} | more
-    with httpx.Client(base_url=served.url, timeout=30) as client:
-        with client.stream("POST", "/v1/chat/completions", json=body) as response:
-            assert response.status_code == 200
-            lines = response.iter_lines()
-            next(line for line in lines if '"content":"w' in line)
-            yield lines
+    url = f"{served.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, timeout=30) as response:
+        assert response.status_code == 200
+        lines = response.iter_lines()
+        next(line for line in lines if '"content":"w' in line)
+        yield lines
 
 
 def test_a_client_that_leaves_a_stream_frees_its_request_at_once(slow):
@@ -55,8 +55,8 @@ def test_a_client_that_leaves_a_whole_answer_frees_its_request_at_once(slow):
 
 def test_a_client_that_leaves_while_it_waits_frees_its_place(slow):
     body = {"model": "echo", "messages": [{"role": "user", "content": LONG}], "stream": True}
-    with streaming(slow), httpx.Client(base_url=slow.url, timeout=30) as client:
-        with client.stream("POST", "/v1/chat/completions", json=body):
+    with streaming(slow):
+        with httpx.stream("POST", f"{slow.url}/v1/chat/completions", json=body, timeout=30):
             slow.wait_for(lambda gauges: gauges["num_queue_reqs"] == 1)
         slow.wait_for(lambda gauges: gauges["num_queue_reqs"] == 0)
         assert slow.gauges()["num_running_reqs"] == 1
@@ -82,7 +82,8 @@ def test_an_abort_by_call_ends_a_whole_answer_with_what_there_is(slow):
         slow.client.post("/abort_request", json={"rid": "whole"})
         choice = waiting.result().json()["choices"][0]
     assert choice["finish_reason"] == "abort"
-    assert LONG.startswith(choice["message"]["content"]) and choice["message"]["content"]
+    assert choice["message"]["content"]
+    assert LONG.startswith(choice["message"]["content"])
 
 
 def test_an_abort_matches_whole_ids_only(slow):
@@ -96,15 +97,15 @@ def test_an_abort_matches_whole_ids_only(slow):
 
 def test_a_full_queue_refuses_with_503_and_when_to_come_back(slow):
     body = {"model": "echo", "messages": [{"role": "user", "content": LONG}], "stream": True}
-    with streaming(slow), httpx.Client(base_url=slow.url, timeout=30) as client:
-        with client.stream("POST", "/v1/chat/completions", json=body):
-            slow.wait_for(lambda gauges: gauges["num_queue_reqs"] == 1)
-            for stream in (True, False):
-                refused = slow.chat("one too many", stream=stream)
-                assert refused.status_code == 503
-                assert refused.headers["retry-after"] == "1"
-                assert refused.json()["error"]["message"] == "The request queue is full."
-            assert slow.gauges()["num_queue_reqs"] == 1
+    url = f"{slow.url}/v1/chat/completions"
+    with streaming(slow), httpx.stream("POST", url, json=body, timeout=30):
+        slow.wait_for(lambda gauges: gauges["num_queue_reqs"] == 1)
+        for stream in (True, False):
+            refused = slow.chat("one too many", stream=stream)
+            assert refused.status_code == 503
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["message"] == "The request queue is full."
+        assert slow.gauges()["num_queue_reqs"] == 1
 
 
 def test_an_id_in_use_is_refused(slow):
@@ -140,12 +141,9 @@ def test_a_storm_of_leaving_clients_leaves_nothing_behind(launch):
 
         def leave(_):
             body = {"model": "echo", "messages": [{"role": "user", "content": LONG}]}
-            with (
-                httpx.Client(base_url=served.url, timeout=30) as client,
-                client.stream(
-                    "POST", "/v1/chat/completions", json=body | {"stream": True}
-                ) as response,
-            ):
+            body["stream"] = True
+            url = f"{served.url}/v1/chat/completions"
+            with httpx.stream("POST", url, json=body, timeout=30) as response:
                 next(response.iter_lines())
 
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

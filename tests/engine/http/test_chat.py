@@ -189,7 +189,8 @@ def test_text_parts_are_joined_by_a_blank_line(echo):
 def test_a_tool_call_streams_as_deltas_of_its_arguments(echo):
     """The echo model is made to call: it repeats a call block that the user wrote."""
     block = (
-        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="city" string="true">'
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n'
+        '<｜DSML｜parameter name="city" string="true">'
         'New "York"</｜DSML｜parameter>\n<｜DSML｜parameter name="n" string="false">[1, 2]'
         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
     )

@@ -36,11 +36,11 @@ def test_a_stream_joined_is_the_one_shot_answer(echo, more):
     whole = echo.client.post("/v1/completions", json=body).json()["choices"][0]
     choices = [e["choices"][0] for e in echo.events("/v1/completions", body)]
     assert "".join(choice["text"] for choice in choices) == whole["text"]
-    assert sum((choice["token_ids"] for choice in choices), []) == whole["token_ids"]
+    assert [i for choice in choices for i in choice["token_ids"]] == whole["token_ids"]
     assert choices[-1]["finish_reason"] == whole["finish_reason"] == "stop"
     for name in whole["logprobs"] or {}:
         parts = [choice["logprobs"][name] for choice in choices if choice["logprobs"]]
-        assert sum(parts, []) == whole["logprobs"][name], name
+        assert [item for part in parts for item in part] == whole["logprobs"][name], name
 
 
 def test_given_text_is_scored_without_generating(echo):

@@ -124,9 +124,9 @@ def test_a_client_that_leaves_frees_pages_and_queue(nano):
         "messages": [user("Write 150 numbered lines about the sea.")],
         "stream": True,
     }
-    with httpx.Client(base_url=nano.url, timeout=30) as client:
-        with client.stream("POST", "/v1/chat/completions", json=body) as response:
-            next(line for line in response.iter_lines() if "content" in line)
+    url = f"{nano.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, timeout=30) as response:
+        next(line for line in response.iter_lines() if "content" in line)
     after = nano.wait_for(lambda gauges: gauges["num_running_reqs"] == 0)
     assert after["num_used_tokens"] == before
 

@@ -117,8 +117,10 @@ THINKING = {
             assistant("", reasoning_content="r", tool_calls=[call("f", "{}")]),
             tool("x"),
         ],
-        f'{BOS}{U}a{A}</think><｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n\n</｜DSML｜invoke>\n'
-        f"</｜DSML｜tool_calls>{EOS}{U}<tool_result>x</tool_result>{A}<think>",
+        BOS
+        + f"{U}a{A}</think>"
+        + '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n\n</｜DSML｜invoke>\n'
+        + f"</｜DSML｜tool_calls>{EOS}{U}<tool_result>x</tool_result>{A}<think>",
     ),
 }
 

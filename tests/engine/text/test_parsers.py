@@ -1,5 +1,6 @@
 """Reading answers: every case is fed whole, and cut at each of its positions."""
 
+import itertools
 import json
 
 import pytest
@@ -95,7 +96,7 @@ def read(parsers, whole, cuts=(), **how):
     parser = parsers.open(**({"thinking": False, "tools": True} | how))
     bounds = [0, *cuts, len(whole)]
     deltas = []
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    for begin, end in itertools.pairwise(bounds):
         deltas += parser.feed(whole[begin:end])
     deltas += parser.close()
     result = answer()
@@ -188,7 +189,9 @@ def test_text_streams_as_it_comes_and_arguments_with_it(parsers):
     st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(), max_size=2),
     st.data(),
 )
-def test_what_the_encoder_writes_the_parser_reads(parsers, encoder, content, value, more, data):
+def test_what_the_encoder_writes_the_parser_reads(  # noqa: PLR0917 - Hypothesis fills them
+    parsers, encoder, content, value, more, data
+):
     arguments = {"first": value} | more
     written = encoder.call_block(
         [{"id": "", "function": {"name": "f", "arguments": json.dumps(arguments)}}], after=content
