@@ -6,6 +6,7 @@ the escaping of its language; what is not escaped is what is written in a templa
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def _environment(finalize: Any) -> Environment:
     )
 
 
+@cache
 def _html() -> Environment:
     environment = _environment(_seen)
     environment.filters["script_safe"] = _script_safe
@@ -95,6 +97,7 @@ def _script_safe(text: str) -> Markup:
     return Markup(text)  # noqa: S704 - checked in the line above
 
 
+@cache
 def _markdown() -> Environment:
     environment = _environment(_escaped_markdown)
     environment.filters["code_span"] = code_span
