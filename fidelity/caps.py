@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import anyio
+
 from fidelity.errors import TrafficRefused
 from fidelity.words import Budget, Traffic
 
@@ -46,6 +48,7 @@ class Caps:
         self.spent = Spent()
         self._reserved_tokens = 0
         self._tokens_per_byte: float | None = None
+        self._changed = anyio.Event()
 
     def derive(self, budget: Budget, prefill_tokens_per_s: float) -> int:
         """Set the token cap from the budget and the measured speed, unless one was given."""
@@ -77,39 +80,47 @@ class Caps:
         ratio = 1.0 if self._tokens_per_byte is None else min(1.0, 1.25 * self._tokens_per_byte)
         return int(body_bytes * ratio) + _ROLE_OVERHEAD_TOKENS * messages
 
-    def admit(self, tokens: int = 0) -> None:
-        """Count one request and reserve its tokens.
+    async def admit(self, tokens: int = 0) -> None:
+        """Count one request and reserve its tokens; waits while only reservations are in the way.
 
         Raises:
             TrafficRefused: a cap is spent, or this request would pass it; says which.
         """
+        while self.max_tokens is not None and tokens:
+            left = self.max_tokens - self.spent.tokens
+            if tokens > left:
+                raise TrafficRefused(
+                    f"a request of up to {tokens} tokens passes the cap of {self.max_tokens}"
+                    f" ({max(0, left)} left): raise --fidelity-max-tokens or lower the budget"
+                )
+            if tokens <= left - self._reserved_tokens:
+                break
+            await self._changed.wait()  # what is in flight may turn out smaller than reserved
         if self.spent.requests >= self.max_requests:
             raise TrafficRefused(
                 f"the cap of {self.max_requests} requests is spent: raise --fidelity-max-requests"
             )
-        remaining = self.remaining_tokens
-        if remaining is not None and tokens > remaining:
-            raise TrafficRefused(
-                f"a request of up to {tokens} tokens passes the cap of {self.max_tokens}"
-                f" ({remaining} left): raise --fidelity-max-tokens or lower the budget"
-            )
         self.spent.requests += 1
         self._reserved_tokens += tokens
+
+    def _free(self, tokens: int) -> None:
+        self._reserved_tokens -= tokens
+        self._changed.set()
+        self._changed = anyio.Event()
 
     def settle(
         self, tokens: int, *, prompt: int | None, completion: int | None, body_bytes: int = 0
     ) -> None:
         """Replace a reservation by what usage told; without usage the estimate stays spent."""
-        self._reserved_tokens -= tokens
-        if prompt is None:
-            self.spent.prompt_tokens += tokens
-            return
-        self.spent.prompt_tokens += prompt
+        self.spent.prompt_tokens += tokens if prompt is None else prompt
         self.spent.completion_tokens += completion or 0
+        self._free(tokens)
+        if prompt is None:
+            return
         if body_bytes >= 200 and prompt > 0:
             seen = prompt / body_bytes
             self._tokens_per_byte = max(self._tokens_per_byte or 0.0, seen)
 
     def release(self, tokens: int) -> None:
         """Give back the reservation of a request that the server refused to take."""
-        self._reserved_tokens -= tokens
+        self._free(tokens)

@@ -119,7 +119,7 @@ class Client(ServerCalls):
     async def _send_once(self, outgoing: Outgoing, question: Question) -> Reply | Refused:
         tokens = outgoing.prompt_tokens + question.max_tokens
         async with self.pacer.slot(question.traffic):
-            self.caps.admit(tokens)
+            await self.caps.admit(tokens)
             self._sent_ids.add(outgoing.request_id)
             reply: Reply | Refused | None = None
             try:
@@ -225,7 +225,7 @@ class Client(ServerCalls):
         url = root + (path[1:] if path.startswith("//") else path)
         limit = timeout_s or self.timeouts.total_s(len(body or b""), 64)
         async with self.pacer.slot(traffic):
-            self.caps.admit(tokens)
+            await self.caps.admit(tokens)
             try:
                 answer = await self.transport.fetch(
                     method, url, content=body, headers=sent, timeout_s=limit

@@ -211,7 +211,7 @@ class ServerCalls:
         return pick(await self.metrics(), self.server.dialect.queue_gauges)
 
     async def _send(self, method: str, path: str, body: bytes | None) -> Answer:
-        self.caps.admit()
+        await self.caps.admit()
         headers = {"Content-Type": "application/json"} if body is not None else None
         try:
             return await self.transport.fetch(
@@ -226,7 +226,7 @@ class ServerCalls:
 
     async def get(self, url: str) -> Answer:
         """GET a whole URL, whatever its status."""
-        self.caps.admit()
+        await self.caps.admit()
         limit = min(_SMALL_ANSWER_S, self.timeouts.idle_s)
         try:
             return await self.transport.fetch("GET", url, timeout_s=limit)
