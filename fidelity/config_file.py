@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelity.config_table import Lines, Table
-from fidelity.deployment_spec import CAPABILITIES, REASONING_STYLES, DeploymentSpec
+from fidelity.deployment_spec import CAPABILITIES, REASONING_STYLES, DeploymentSpec, FromFile
 from fidelity.errors import ConfigError
 from fidelity.kinds import (
     BOOLEAN,
@@ -38,11 +38,11 @@ PLACEHOLDERS = ("python", "port")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """A whole fidelity.toml, checked. `harness` maps option fields to raw values."""
+    """A whole fidelity.toml, checked. `harness` maps option fields to values."""
 
     path: Path | None = None
     default: str | None = None
-    harness: Mapping[str, Any] = field(default_factory=dict)
+    harness: Mapping[str, FromFile] = field(default_factory=dict)
     request: RequestProfile = field(default_factory=RequestProfile)
     deployments: Mapping[str, DeploymentSpec] = field(default_factory=dict)
 
@@ -104,17 +104,17 @@ def read_config(path: Path) -> ConfigFile:
     return config
 
 
-def _options(table: Table, *, everything: bool) -> dict[str, Any]:
-    """Return the options that a table sets, raw, each checked by its own kind."""
+def _options(table: Table, *, everything: bool) -> dict[str, FromFile]:
+    """Return the options that a table sets, each read by its own kind, with its line."""
     chosen = [option for option in OPTIONS if everything or option.per_deployment]
-    found: dict[str, Any] = {}
+    found: dict[str, FromFile] = {}
     for option in chosen:
         if option.dest in {"config", "resume"}:
             continue
         read = table.take_list if option.split else table.take
         value = read(option.dest, option.kind)
         if option.dest in table.names:
-            found[option.dest] = value
+            found[option.dest] = FromFile(value, table.where(option.dest))
     if everything:
         table.finish()
     return found
@@ -143,7 +143,6 @@ def _deployment(table: Table, name: str, request: Table, folder: Path) -> Deploy
             table.table("request"), _profile(request, RequestProfile(), folder), folder
         ),
         overrides=_options(table, everything=False),
-        origin=table.where(),
     )
     table.finish()
     _check_launch(table, spec)

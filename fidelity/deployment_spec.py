@@ -6,7 +6,7 @@ A deployment given by URL alone has a spec too: no launch command, no promise, p
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fidelity.profile import RequestProfile
 
@@ -42,6 +42,13 @@ CAPABILITIES = (
 REASONING_STYLES = ("auto", "field", "inline")
 
 
+class FromFile(NamedTuple):
+    """A value that the file sets, and its "file:line"."""
+
+    value: Any
+    where: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentSpec:
     """One deployment as described; nothing here has been tried yet.
@@ -59,8 +66,7 @@ class DeploymentSpec:
         expects: capabilities promised; an absent or unproven one is an error.
         reasoning: where reasoning text stands: a field, inline <think>, or auto.
         request: the request profile, file-wide and deployment merged.
-        overrides: raw values of options that the deployment sets, by field name.
-        origin: file and line, for messages.
+        overrides: options that the deployment sets, by field name.
     """
 
     name: str
@@ -75,11 +81,10 @@ class DeploymentSpec:
     expects: tuple[str, ...] = ()
     reasoning: str = "auto"
     request: RequestProfile = field(default_factory=RequestProfile)
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    origin: str = ""
+    overrides: Mapping[str, FromFile] = field(default_factory=dict)
 
     @property
     def model(self) -> str | None:
         """Model name that the file gives, before flags and environment."""
         model = self.overrides.get("model")
-        return str(model) if model is not None else None
+        return str(model.value) if model is not None else None

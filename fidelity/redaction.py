@@ -25,6 +25,18 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(name)) and not re.search(r"[-_]env$", name)
 
 
+def secret_values(arguments: Sequence[str]) -> list[str]:
+    """Return the values that secret flags of an argument list carry (`--api-key X` gives X)."""
+    found: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if not argument.startswith("-") or not is_secret_name(name):
+            continue
+        following = arguments[position + 1 : position + 2]
+        found += [value] if equals else [word for word in following if not word.startswith("-")]
+    return found
+
+
 class Redactor:
     """Replaces the secrets of one run by a mark. Immutable; safe to share between threads."""
 
@@ -49,7 +61,7 @@ class Redactor:
         hide_next = False
         for argument in arguments:
             name, equals, _ = argument.partition("=")
-            if hide_next and not argument.startswith("--"):
+            if hide_next and not argument.startswith("-"):
                 shown.append(REDACTED)
                 hide_next = False
             elif argument.startswith("-") and is_secret_name(name):

@@ -15,7 +15,7 @@ from fidelity.errors import ConfigError
 from fidelity.kinds import nearest
 from fidelity.options import BY_DEST, OPTIONS, Option
 from fidelity.records import Setting
-from fidelity.redaction import SHORTEST_BY_NAME, Redactor, is_secret_name
+from fidelity.redaction import SHORTEST_BY_NAME, Redactor, is_secret_name, secret_values
 from fidelity.words import Budget, Traffic
 
 
@@ -128,7 +128,8 @@ def _settings(
         for name, value in env.items()
         if is_secret_name(name) and len(value) >= SHORTEST_BY_NAME
     ]
-    redactor = Redactor([*secrets, *headers.values(), *([api_key] if api_key else [])])
+    secrets += [*headers.values(), *([api_key] if api_key else [])]
+    redactor = Redactor([*secrets, *secret_values(values["launch_arg"])])
     shown = redactor.arguments(values["launch_arg"])
     origins = [
         Setting(
@@ -226,11 +227,10 @@ def _resolve_one(
 
 
 def _from_file(option: Option, target: DeploymentSpec, file: ConfigFile) -> tuple[Any, str]:
-    if option.dest in target.overrides:
-        return target.overrides[option.dest], f"file {target.origin}"
-    if option.dest in file.harness and not _unsafe_for_url(option, target):
-        return file.harness[option.dest], f"file {file.path} [harness]"
-    return option.default, "default"
+    found = target.overrides.get(option.dest)
+    if found is None and not _unsafe_for_url(option, target):
+        found = file.harness.get(option.dest)
+    return (option.default, "default") if found is None else (found.value, f"file {found.where}")
 
 
 def _unsafe_for_url(option: Option, target: DeploymentSpec) -> bool:
