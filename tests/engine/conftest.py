@@ -165,7 +165,7 @@ def make_engine(tiny_checkpoint) -> Callable[..., Engine]:
     def build(**flags) -> Engine:
         flags.setdefault("model", str(tiny_checkpoint))
         flags.setdefault("max_total_tokens", 8192)
-        flags.setdefault("kernels", "torch")
+        flags.setdefault("kernels", "native")
         return Engine(EngineConfig(**flags))
 
     return build
@@ -176,6 +176,8 @@ class Driver:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.slices: list[tuple[Sequence, int, int]] = []
+        """Of the batch at work: sequence, first position, number of tokens."""
 
     def open(self, token_ids: list[int], **sampling) -> Sequence:
         request = EngineRequest(
@@ -194,6 +196,7 @@ class Driver:
     def step(self, *parts: tuple[Sequence, int]) -> list[torch.Tensor]:
         """Compute the next tokens of each sequence in one batch; return logits [n, V] of each."""
         slices = [Slice(sequence, count) for sequence, count in parts]
+        self.slices = [(sequence, sequence.num_computed, count) for sequence, count in parts]
         batch = self.engine.runner.build_batch(slices)
         batch.validate(pages=self.engine.pools.num_pages, vocab=self.engine.architecture.vocab_size)
         hidden = self.engine.model.forward(batch)

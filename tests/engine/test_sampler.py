@@ -148,7 +148,7 @@ def test_more_top_logprobs_than_tokens_are_all_tokens() -> None:
 )
 @settings(deadline=None, max_examples=150)
 def test_every_filter_keeps_the_best_and_draws_what_it_kept(
-    values, top_k, top_p, min_p, temperature, seed
+    *, values, top_k, top_p, min_p, temperature, seed
 ) -> None:
     row = np.array(values)
     asked = sequence(top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature, seed=seed)

@@ -53,6 +53,7 @@ class Traffic:
         expected = self.expected(prompt, sampling)
         ended = [o.finish_reason for o in outputs if o.finish_reason]
         assert len(ended) == 1
+        assert ended[0] != "error", outputs[-1].error
         assert outputs[-1].finish_reason == ended[0]
         assert drawn == expected[: len(drawn)]
         assert outputs[-1].cached_tokens <= len(prompt) - 1
@@ -60,6 +61,85 @@ class Traffic:
             assert drawn == expected
         if sampling.prompt_logprobs is not None and outputs[0].prompt_logprobs is not None:
             assert len(outputs[0].prompt_logprobs) == len(prompt)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    engine = None
+    lonely = None
+
+    @initialize()
+    def begin(self) -> None:
+        self.traffic = Traffic(self.engine, self.lonely)
+        self.count = 0
+        self.engine.scheduler.flush_cache()
+
+    @rule(
+        length=st.sampled_from(LENGTHS),
+        fork=st.sampled_from((None, 0, 16, 17, 40)),
+        max_tokens=st.integers(0, 40),
+        scored=st.booleans(),
+        seed=st.sampled_from((None, 1)),
+    )
+    def submit(self, length, fork, max_tokens, scored, seed) -> None:
+        prompt = list(TRUNK[:length])
+        if fork is not None and fork < length:
+            prompt[fork] = (prompt[fork] + 1) % 190 + 2
+        sampling = SamplingParams(
+            max_tokens=max_tokens,
+            temperature=0.0 if seed is None else 1.0,
+            seed=seed,
+            ignore_eos=True,
+            prompt_logprobs=0 if scored else None,
+        )
+        full = len(self.engine.scheduler.waiting) >= 5
+        self.count += 1
+        try:
+            self.traffic.submit(f"r{self.count}", tuple(prompt), sampling)
+        except QueueFull:
+            assert full
+
+    @rule(times=st.integers(1, 6))
+    def step(self, times) -> None:
+        for _ in range(times):
+            self.engine.scheduler.step()
+            self.engine.scheduler.check_integrity()
+
+    @rule(which=st.integers(0, 20), how=st.sampled_from(("abort", "finish")))
+    def end(self, which, how) -> None:
+        if self.traffic.requests:
+            names = list(self.traffic.requests)
+            getattr(self.engine.scheduler, how)(names[which % len(names)])
+
+    @rule(length=st.sampled_from((33, 48, 70)), steps=st.integers(0, 4), tail=st.integers(0, 1))
+    def interrupt_and_ask_again(self, length, steps, tail) -> None:
+        prompt = tuple(TRUNK[:length])
+        sampling = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
+        for again in (False, True):
+            if len(self.engine.scheduler.waiting) >= 5:
+                return
+            self.count += 1
+            self.traffic.submit(f"r{self.count}", prompt + (7,) * tail * again, sampling)
+            for _ in range(0 if again else steps):
+                self.engine.scheduler.step()
+            if not again:
+                self.engine.scheduler.abort(f"r{self.count}")
+
+    @rule()
+    def flush(self) -> None:
+        idle = not self.engine.scheduler.waiting and not self.engine.scheduler.running
+        assert self.engine.scheduler.flush_cache() == idle
+
+    @invariant()
+    def holds_together(self) -> None:
+        self.engine.scheduler.check_integrity()
+        assert len(self.engine.scheduler.running) <= 4
+
+    def teardown(self) -> None:
+        while self.engine.scheduler.step():
+            self.engine.scheduler.check_integrity()
+        for request_id in self.traffic.requests:
+            self.traffic.check(request_id)
+        assert self.engine.scheduler.gauges()["num_used_tokens"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -73,69 +153,7 @@ def machine(make_engine, poison):
     )
     poison(engine)
     lonely = make_engine(page_size=16, disable_prefix_cache=True, chunk_tokens=4096)
-
-    class SchedulerMachine(RuleBasedStateMachine):
-        @initialize()
-        def begin(self) -> None:
-            self.traffic = Traffic(engine, lonely)
-            self.count = 0
-            engine.scheduler.flush_cache()
-
-        @rule(
-            length=st.sampled_from(LENGTHS),
-            fork=st.sampled_from((None, 0, 16, 17, 40)),
-            max_tokens=st.integers(0, 40),
-            scored=st.booleans(),
-            seed=st.sampled_from((None, 1)),
-        )
-        def submit(self, length, fork, max_tokens, scored, seed) -> None:
-            prompt = list(TRUNK[:length])
-            if fork is not None and fork < length:
-                prompt[fork] = (prompt[fork] + 1) % 190 + 2
-            sampling = SamplingParams(
-                max_tokens=max_tokens,
-                temperature=0.0 if seed is None else 1.0,
-                seed=seed,
-                ignore_eos=True,
-                prompt_logprobs=0 if scored else None,
-            )
-            full = len(engine.scheduler.waiting) >= 5
-            self.count += 1
-            try:
-                self.traffic.submit(f"r{self.count}", tuple(prompt), sampling)
-            except QueueFull:
-                assert full
-
-        @rule(times=st.integers(1, 6))
-        def step(self, times) -> None:
-            for _ in range(times):
-                engine.scheduler.step()
-                engine.scheduler.check_integrity()
-
-        @rule(which=st.integers(0, 20), how=st.sampled_from(("abort", "finish")))
-        def end(self, which, how) -> None:
-            if self.traffic.requests:
-                names = list(self.traffic.requests)
-                getattr(engine.scheduler, how)(names[which % len(names)])
-
-        @rule()
-        def flush(self) -> None:
-            idle = not engine.scheduler.waiting and not engine.scheduler.running
-            assert engine.scheduler.flush_cache() == idle
-
-        @invariant()
-        def holds_together(self) -> None:
-            engine.scheduler.check_integrity()
-            assert len(engine.scheduler.running) <= 4
-
-        def teardown(self) -> None:
-            while engine.scheduler.step():
-                engine.scheduler.check_integrity()
-            for request_id in self.traffic.requests:
-                self.traffic.check(request_id)
-            assert engine.scheduler.gauges()["num_used_tokens"] == 0
-
-    return SchedulerMachine
+    return type("Machine", (SchedulerMachine,), {"engine": engine, "lonely": lonely})
 
 
 def test_random_traffic_keeps_pages_apart_and_answers_right(machine) -> None:

@@ -98,7 +98,7 @@ def test_an_index_outlier_changes_the_keys_and_no_logit(make_engine, driver, fac
 
 
 def test_an_outlier_must_be_exact(make_engine) -> None:
-    with pytest.raises(ConfigError, match="--index-outlier is 100.0, but must be a power of two"):
+    with pytest.raises(ConfigError, match=r"--index-outlier is 100\.0, but must be a power of two"):
         make_engine(index_outlier=100.0)
 
 
@@ -139,7 +139,7 @@ def test_tied_embeddings_need_no_head(copy, make_engine) -> None:
 
 
 def test_a_missing_folder_is_one_sentence(make_engine, tmp_path) -> None:
-    with pytest.raises(CheckpointError, match="There is no checkpoint folder .*nowhere"):
+    with pytest.raises(CheckpointError, match=r"There is no checkpoint folder .*nowhere"):
         make_engine(model=str(tmp_path / "nowhere"))
 
 
