@@ -81,8 +81,6 @@ class _AnyCapability(dict[str, CapabilityState]):
 class _NothingIsSent:
     """A client of a plan: whatever is called refuses."""
 
-    epoch = 0
-
     def __getattr__(self, name: str) -> NoReturn:
         raise TrafficRefused(f"a plan sends nothing, and this claim called client.{name}")
 

@@ -39,6 +39,7 @@ from fidelity.verdict import EXIT_INTERRUPTED
 from fidelity.words import Outcome
 
 BAD_USAGE = 2
+_ORDINARY_ENDS = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
 OUTCOME = "fidelity_outcome"
 """Attribute of a pytest report that holds the outcome of its claim."""
 
@@ -219,25 +220,26 @@ class PytestRun:
 
     def stopped_by(self, stop: BaseException) -> None:
         """Note that the user, or a plugin, stopped the session."""
-        self._stopped_by = stop
+        # pytest's own stop (a broken file, --stepwise) is an early end and no interruption
+        if not isinstance(stop, pytest.Session.Interrupted):
+            self._stopped_by = stop
 
     def finish(self, exitstatus: int) -> int:
         """End the run, write its files and return the exit code of the whole session."""
-        by_hand = isinstance(self._stopped_by, KeyboardInterrupt)
         if self._meter is not None:
             self._meter.close()
         if self._run is None:
+            by_hand = isinstance(self._stopped_by, KeyboardInterrupt)
             return EXIT_INTERRUPTED if by_hand else exitstatus
         if self._replayed:
             self._run.finish(interrupted=True)
             return exitstatus
         self.finished = self._run.finish(interrupted=self._stopped_by is not None)
         self._write_files(self._run.folder, self.finished)
-        if by_hand:
-            return EXIT_INTERRUPTED
-        if exitstatus not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        code = self.finished.judgement.exit_code
+        if code != EXIT_INTERRUPTED and exitstatus not in _ORDINARY_ENDS:
             return exitstatus
-        return 1 if self._other_failures else self.finished.judgement.exit_code
+        return 1 if self._other_failures and code != EXIT_INTERRUPTED else code
 
     def _write_files(self, folder: Path, finished: Finished) -> None:
         write_junit(

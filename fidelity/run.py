@@ -127,8 +127,8 @@ class Run:
 
     def _epoch(self) -> int:
         """Return the current epoch; its first use in a new one writes that epoch's manifest."""
-        client = self._deployment.client if self._deployment is not None else None
-        epoch = self._epoch_base + int(getattr(client, "epoch", 0))
+        since_opened = self._deployment.client.epochs.epoch if self._deployment is not None else 0
+        epoch = self._epoch_base + since_opened
         if epoch != self._epoch_seen:
             self._epoch_seen = epoch
             self.journal.append(
@@ -144,6 +144,17 @@ class Run:
                 )
             )
         return epoch
+
+    def _unmet(self) -> tuple[str, ...]:
+        """Return what the deployment promises and discovery did not find."""
+        if self._deployment is None:
+            return ()
+        states = self._deployment.capabilities
+        return tuple(
+            name
+            for name in self._deployment.expects
+            if name not in states or not states[name].present
+        )
 
     def _check_time(self) -> None:
         limit = self._order.settings.max_time_s
@@ -216,7 +227,9 @@ class Run:
         if not interrupted:  # a resumed run settles over all of its claims
             for finding in resolution.changed:
                 self.journal.append(finding)
-        judgement = verdict.judge(resolution, self._planned, interrupted=interrupted)
+        judgement = verdict.judge(
+            resolution, self._planned, interrupted=interrupted, unmet=self._unmet()
+        )
         duration_s = round(time.monotonic() - self._started, 3)
         exchanges = [e for trial in self.journal.trials.values() for e in trial.exchanges]
         self.journal.append(

@@ -104,7 +104,8 @@ def wilson(k: float, n: int, z: float = 1.959963984540054) -> tuple[float, float
     share = k / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return (max(0.0, centre - half), min(1.0, centre + half))
+    # at either end the formula is exact, and rounding must not show as .9999
+    return (0.0 if k == 0 else centre - half, 1.0 if k == n else centre + half)
 
 
 def p_at_least(k: int, n: int, threshold: float) -> float:

@@ -104,9 +104,21 @@ def _settle(
 
 
 def judge(
-    resolution: Resolution, planned: Sequence[str], *, interrupted: bool = False
+    resolution: Resolution,
+    planned: Sequence[str],
+    *,
+    interrupted: bool = False,
+    unmet: Sequence[str] = (),
 ) -> Judgement:
-    """Return the verdict of a run, in one sentence, with its exit code."""
+    """Return the verdict of a run, in one sentence, with its exit code.
+
+    Args:
+        resolution: the settled findings.
+        planned: ids of all claims of the run.
+        interrupted: the run was stopped; what there is counts, and is marked.
+        unmet: capabilities that the deployment promises and that are absent or unproven: with a
+            cache or metrics silently off, no server is faithful.
+    """
     findings = resolution.findings
     counts = {str(outcome): 0 for outcome in Outcome}
     counts.update(Counter(str(finding.outcome) for finding in findings))
@@ -115,8 +127,11 @@ def judge(
     counts["not_run"] = sum(name not in known for name in planned)
     fails = [finding for finding in findings if finding.outcome is Outcome.FAIL]
     blame = _blame(fails)
+    counts["unmet_expectations"] = len(unmet)
     verdict = _verdict(counts, blame)
     sentence = _sentence(verdict, blame, counts, findings)
+    if unmet:
+        sentence += f"; promised by the deployment and absent or unproven: {', '.join(unmet)}"
     if interrupted:
         done = counts["planned"] - counts["not_run"]
         sentence = f"interrupted after {done} of {counts['planned']} claims; {sentence}"
@@ -141,8 +156,8 @@ def _blame(fails: Sequence[Finding]) -> Blame | None:
 def _verdict(counts: Mapping[str, int], blame: Blame | None) -> RunVerdict:
     if blame is Blame.DEPLOYMENT:
         return RunVerdict.UNFAITHFUL
-    open_claims = counts["error"] + counts["inconclusive"] + counts["not_run"]
-    if blame is not None or open_claims or not counts["pass"]:
+    undone = counts["error"] + counts["inconclusive"] + counts["not_run"]
+    if blame is not None or undone or counts["unmet_expectations"] or not counts["pass"]:
         return RunVerdict.UNDECIDED
     return RunVerdict.FAITHFUL
 
