@@ -69,20 +69,19 @@ class Runner:
         columns = max(len(item.sequence.pages) for item in slices)
         sizes = [tokens, tokens, tokens, rows + 1, rows, rows * columns]
         host = np.empty(sum(sizes), dtype=np.int32)
-        ends = np.cumsum(sizes)
-        positions, token_seq, token_ids, query_start, seq_lens, table = np.split(host, ends[:-1])
-        query_start[0] = 0
-        np.cumsum(counts, out=query_start[1:])
-        token_seq[:] = np.repeat(np.arange(rows, dtype=np.int32), counts)
+        begin, starts, lengths = 0, 3 * tokens, 3 * tokens + rows + 1
+        host[starts] = 0
+        table = host[lengths + rows :]
         table[:] = -1
-        begin = 0
         for row, (sequence, count) in enumerate(slices):
-            first, end = sequence.num_computed, sequence.num_computed + count
-            positions[begin : begin + count] = np.arange(first, end, dtype=np.int32)
-            token_ids[begin : begin + count] = sequence.token_ids[first:end]
-            seq_lens[row] = end
+            first, end = sequence.num_computed, begin + count
+            host[begin:end] = np.arange(first, first + count, dtype=np.int32)
+            host[tokens + begin : tokens + end] = row
+            host[2 * tokens + begin : 2 * tokens + end] = sequence.token_ids[first : first + count]
+            host[starts + row + 1] = end
+            host[lengths + row] = first + count
             table[row * columns : row * columns + len(sequence.pages)] = sequence.pages
-            begin += count
+            begin = end
         parts = torch.split(torch.from_numpy(host).to(self.device), sizes)
         return PagedBatch(
             positions=parts[0],
