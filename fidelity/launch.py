@@ -196,7 +196,7 @@ async def _ask_ready(
         )
     url = transport.root_url + spec.readiness_path
     try:
-        answer = await transport.fetch("GET", url, timeout_s=5.0)
+        answer = await transport.fetch("GET", url, timeout_s=2.0)
     except EndpointError as error:
         return str(error)
     return None if answer.status == 200 else f"GET {url} answered {answer.status}"
