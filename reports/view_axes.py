@@ -16,8 +16,6 @@ _NAMES = {LENGTH: "length", DEPTH: "depth", KIND: "kind", "prompt_tokens": "prom
 
 def axis_name(axis: str) -> str:
     """Return the name of an axis as a reader says it."""
-    if axis.startswith("residue_"):
-        return f"length mod {axis.removeprefix('residue_')}"
     return _NAMES.get(axis, axis.replace("_tokens", "").replace("_frac", "").replace("_", " "))
 
 
@@ -31,8 +29,15 @@ def axis_value(axis: str, value: str | float) -> str:
 
 
 def cell_text(trial: Trial) -> str:
-    """Return where in the sweep a trial lies: `length 2,048 tokens · depth 0.5`."""
-    shown = (f"{axis_name(axis)} {axis_value(axis, value)}" for axis, value in trial.cell.items())
+    """Return where in the sweep a trial lies: `length 2,048 tokens · depth 0.5`.
+
+    Residues are left out: the prompt's length says them.
+    """
+    shown = (
+        f"{axis_name(axis)} {axis_value(axis, value)}"
+        for axis, value in trial.cell.items()
+        if not axis.startswith("residue_")
+    )
     return cut(" · ".join(shown), 300)
 
 
@@ -90,7 +95,7 @@ def _classes(trials: Iterable[Trial]) -> list[tuple[str, list[Trial]]]:
                 label = f"prompt length ≡ {length % modulus} (mod {modulus})"
                 by_class[modulus, label].append(trial)
         for axis, value in trial.cell.items():
-            if not axis.startswith("residue_"):
+            if not axis.startswith("residue_") and axis != "prompt_tokens":
                 label = f"{axis_name(axis)} {axis_value(axis, value)}"
                 by_class[0, label].append(trial)
     classes = [(label, members) for (_, label), members in sorted(by_class.items(), key=_rank)]

@@ -102,7 +102,7 @@ def row_of(finding: Finding) -> ClaimRow:
         badge=OUTCOMES[finding.outcome],
         title=cut(finding.title or finding.claim, TITLE_CHARS),
         claim=cut(finding.claim, TITLE_CHARS),
-        counts="" if finding.k is None or finding.n is None else f"{finding.k}/{finding.n}",
+        counts=f"{finding.k}/{finding.n}" if _is_rate(finding) else "",
         effect=_effect(finding),
         bounds=_bounds(finding),
         threshold="" if finding.threshold is None else figure(finding.threshold),
@@ -115,6 +115,14 @@ def row_of(finding: Finding) -> ClaimRow:
         href="" if passed else anchor("f", f"{finding.outcome} {finding.reason}"),
         note="provisional: Holm has not run" if finding.provisional else "",
     )
+
+
+def _is_rate(finding: Finding) -> bool:
+    """Return whether `k` of `n` were right; of a difference `k` counts pairs that were lost."""
+    if finding.k is None or finding.n is None:
+        return False
+    values = (*(finding.interval or ()), finding.threshold or 0.0, finding.effect or 0.0)
+    return "difference" not in finding.effect_name and all(0 <= value <= 1 for value in values)
 
 
 def _effect(finding: Finding) -> str:
@@ -131,8 +139,7 @@ def _bounds(finding: Finding) -> str:
 
 def _gauge(finding: Finding) -> Gauge | None:
     """Return the drawing of a proportion; other measures have no common scale."""
-    values = [v for v in (*(finding.interval or ()), finding.effect, finding.threshold) if v]
-    if finding.interval is None or finding.k is None or any(not 0 <= v <= 1 for v in values):
+    if finding.interval is None or not _is_rate(finding):
         return None
     low, high = finding.interval
     title = f"bounds {figure(low)} to {figure(high)}"

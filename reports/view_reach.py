@@ -159,12 +159,10 @@ def _sentence(levels: Sequence[_Level], held: int) -> str:
 def _interval(levels: Sequence[_Level]) -> str:
     """Return the interval in words: from where recall is proven, to where its loss is."""
     proven, right, seen = 0.0, 0, 0
-    for level in levels:
+    for level in levels[: _held(levels)]:
         right, seen = right + level.k_low, seen + level.n
-        if level.share >= RECALL and clopper_pearson_lower(right, seen) >= RECALL:
+        if clopper_pearson_lower(right, seen) >= RECALL:
             proven = level.bin.high
-        elif level.share < RECALL:
-            break
     lost = next((level for level in levels if level.upper < RECALL), None)
     low = f"{proven:,.0f} tokens" if proven else "no length"
     high = f"below {lost.bin.high:,.0f} tokens" if lost else "open"

@@ -109,10 +109,18 @@ def _facts(journal: Journal, manifest: Manifest) -> tuple[Fact, ...]:
         ),
         Fact(
             name="Git commit",
-            value=manifest.git_commit[:12] or "none recorded",
+            value=_commit(manifest.git_commit),
             note=f"run {manifest.run_id}",
         ),
     )
+
+
+def _commit(text: str) -> str:
+    """Return a commit short enough to read; a checkout with changes says so."""
+    commit, _, dirty = text.partition("-")
+    if not commit:
+        return "none recorded"
+    return f"{commit[:12]}, with uncommitted changes" if dirty else commit[:12]
 
 
 def _so_far(journal: Journal, manifest: Manifest) -> str:

@@ -129,3 +129,20 @@ def test_measures_that_are_no_proportion_get_no_drawing() -> None:
     assert row.gauge is None
     assert row.effect == "abs logprob difference, nats 3.1e-05"
     assert row.bounds == "0 to 4.2"
+
+
+def test_a_difference_is_not_shown_as_a_count_of_right_answers() -> None:
+    """`k` of a paired difference counts pairs that only the control arm had right."""
+    finding = msgspec.structs.replace(
+        runs.simple_pass(runs.ABORT, "no worse than without an abort"),
+        effect_name="difference of rates",
+        effect=-0.071,
+        interval=(-0.19, 0.02),
+        threshold=-0.1,
+        k=1,
+        n=14,
+    )
+    ((row,),) = [suite.rows for suite in report_of([finding]).claims.suites]
+    assert (row.counts, row.effect) == ("", "difference of rates -0.071")
+    assert (row.bounds, row.threshold) == ("-0.19 to 0.02", "-0.1")
+    assert row.gauge is None

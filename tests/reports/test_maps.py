@@ -91,6 +91,9 @@ def test_one_bad_residue_of_128_opens_the_fine_map() -> None:
     assert needles.residues[3].open
     assert needles.residues[3].cells[77].text == "0/2"
     assert needles.residues[3].covered == "every residue"
+    page = read(reports.render_html([runs.manifest(), *trials]))
+    titles = [cell.attributes.get("title", "") for cell in page.one("needles").every("div", "r0")]
+    assert "prompt length ≡ 77 (mod 128): 0 of 2 found" in titles
 
 
 def test_recall_that_ends_at_a_length_is_told_as_such() -> None:
@@ -231,6 +234,14 @@ def test_the_public_case_shows_its_blind_spot_in_words() -> None:
             "Never exercised together: prefilling more than 128 tokens, then generating more than "
             "16 tokens."
         ),
+    )
+
+
+def test_of_several_empty_corners_the_largest_is_named() -> None:
+    coverage = report_of(covered((200, 0, 100), (1000, 0, 10), (8000, 0, 8))).coverage
+    assert coverage.never[1] == (
+        "Never exercised together: prefilling more than 256 tokens, then generating more than "
+        "16 tokens."
     )
 
 

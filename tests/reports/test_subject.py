@@ -28,6 +28,15 @@ def test_the_facts_name_deployment_model_budget_time_tokens_and_commit() -> None
     }
 
 
+def test_uncommitted_changes_are_told() -> None:
+    (commit,) = [
+        fact.value
+        for fact in report_of([runs.manifest(git_commit=f"{'ab12' * 10}-dirty")]).subject.facts
+        if fact.name == "Git commit"
+    ]
+    assert commit == "ab12ab12ab12, with uncommitted changes"
+
+
 def test_a_run_without_a_verdict_counts_what_its_trials_used() -> None:
     trial = runs.needle(0, 512, at="2026-11-29T21:05:23.000+00:00")
     facts = {fact.name: fact.value for fact in report_of([runs.manifest(), trial]).subject.facts}
