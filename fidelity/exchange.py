@@ -8,6 +8,7 @@ import anyio
 from fidelity import json_shape as shape
 from fidelity.errors import EndpointError
 from fidelity.outgoing import Outgoing, Refused, Stopwatch
+from fidelity.records import ToolCall
 from fidelity.redaction import Redactor
 from fidelity.replies import Reply
 from fidelity.reply_draft import Draft
@@ -179,8 +180,13 @@ class Exchanger:
             started_at=clock.started_at,
             text=clean.text(text),
             reasoning=clean.text(reasoning),
-            tool_calls=calls,
-            finish_reason=draft.finish_reason,
+            tool_calls=tuple(
+                ToolCall(
+                    id=clean.text(c.id), name=clean.text(c.name), arguments=clean.text(c.arguments)
+                )
+                for c in calls
+            ),
+            finish_reason=clean.text(draft.finish_reason)[:100],
             token_ids=_frozen(draft.token_ids),
             prompt_token_ids=_frozen(draft.prompt_token_ids),
             logprobs=_frozen(draft.logprobs),

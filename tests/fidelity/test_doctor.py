@@ -1,0 +1,90 @@
+"""The doctor names what is there, what is missing, which flag unlocks it, and what suites cost."""
+
+import io
+
+import anyio
+import pytest
+from fake_servers import FakeSGLang, FakeVLLM
+from rich.console import Console
+
+from fidelity import doctor
+from fidelity.deployment import open_deployment
+from fidelity.doctor import SuiteCost
+from fidelity.errors import EndpointError
+from fidelity.settings import resolve
+from fidelity.words import Traffic
+
+
+def _examine(server, prices=(), **flags):
+    settings = resolve({"base_url": server.base_url} | flags, environ={})
+    out = io.StringIO()
+
+    async def run():
+        deployment = await open_deployment(settings, run_dir=None)
+        doctor.render(deployment, settings, prices, Console(file=out, width=200, highlight=False))
+        await deployment.aclose()
+
+    anyio.run(run)
+    return out.getvalue()
+
+
+def _row(text, name):
+    return next(line for line in text.splitlines() if f" {name} " in line)
+
+
+def test_each_capability_has_a_row_with_what_unlocks_it():
+    with FakeVLLM(cached_tokens=False) as server:
+        text = _examine(server)
+    assert "model tiny, version 0.32.0" in text
+    assert "dialect vllm" in text
+    assert "longest context 8,192 tokens" in text
+    assert "--enable-prompt-tokens-details" in _row(text, "cached_tokens")
+    assert "yes" in _row(text, "prompt_logprobs")
+
+
+def test_a_suite_that_cannot_run_says_what_would_change_that():
+    prices = [
+        SuiteCost(suite="needle_sweep", requests=1_200, tokens=360_000, needs=("chat",)),
+        SuiteCost(suite="cached_path", requests=10, tokens=100, needs=("chat", "cached_tokens")),
+        SuiteCost(suite="storm", requests=1, tokens=1, traffic=frozenset({Traffic.LOAD})),
+    ]
+    with FakeVLLM(cached_tokens=False) as server:
+        text = _examine(server, prices)
+        allowed = _examine(server, prices, allow=["load"])
+    assert "yes" in _row(text, "needle_sweep")
+    assert "360,000" in _row(text, "needle_sweep")
+    assert "needs cached_tokens (server: --enable-prompt-tokens-details)" in _row(
+        text, "cached_path"
+    )
+    assert "needs --fidelity-allow load" in _row(text, "storm")
+    assert "yes" in _row(allowed, "storm")
+
+
+def test_what_a_server_says_is_shown_without_markup_and_control_characters():
+    class Loud(FakeSGLang):
+        small = {"/server_info": {"model_path": "x", "version": "[bold]\x1b[31m1.0\r\n[/nope]"}}  # noqa: RUF012
+
+    with Loud() as server:
+        text = _examine(server)
+    assert "version [bold] [31m1.0  [/nope]" in text
+    assert "\x1b" not in text
+
+
+def test_main_prints_and_exits_by_promises(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with FakeVLLM() as server:
+        (tmp_path / "fidelity.toml").write_text(
+            "default = 'a'\n[deployments.a]\n"
+            f"base_url = '{server.base_url}'\nexpects = ['chat', 'reasoning']\n"
+        )
+        assert doctor.main({}) == doctor.EXIT_BROKEN_PROMISE
+        assert doctor.main({"base_url": server.base_url}) == doctor.EXIT_HEALTHY
+    printed = capsys.readouterr().out
+    assert printed.startswith("fidelity: measuring deployment 'a' (http://127.0.0.1:")
+    assert "MISSING" in printed
+    assert "promised in fidelity.toml, and not there: reasoning" in printed
+
+
+def test_a_server_that_is_not_there_is_one_sentence():
+    with pytest.raises(EndpointError, match="cannot connect: start the server or correct"):
+        doctor.main({"base_url": "http://127.0.0.1:9/v1"})

@@ -1,0 +1,146 @@
+"""No key reaches disk or screen, whatever the server repeats."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_servers import FakeSGLang
+
+from fidelity.redaction import Redactor, is_secret_name, secret_values
+
+KEY = "sk-test-0123456789-very-secret"
+SERVER_SECRET = "the-servers-own-key"
+
+SUITE = """
+from fidelity.probe import Probe, ProbeResult
+from fidelity.errors import EndpointError
+
+
+def probe_of(number):
+    async def script(ask):
+        reply = await ask.chat([{"role": "user", "content": f"Question {number}"}], max_tokens=9)
+        return ProbeResult(ok="sea" in reply.text)
+    return Probe(family="echo", key=str(number), script=script)
+
+
+def test_the_server_speaks_of_the_sea(measure):
+    trials = measure.ask([probe_of(number) for number in range(20)])
+    measure.rate_at_least(trials, 0.80, title="the sea is named")
+
+
+def test_a_refused_request_is_an_error(measure):
+    async def script(ask):
+        await ask.chat([{"role": "user", "content": "refuse me"}], max_tokens=9)
+    probes = [Probe(family="refused", key=str(n), script=script) for n in range(3)]
+    measure.rate_at_least(measure.ask(probes), 0.80, title="never refused")
+"""
+
+
+class KeyEcho(FakeSGLang):
+    """Repeats the client's key and its own wherever a server can."""
+
+    async def handle(self, request, connection):
+        self.key = request.headers.get("authorization", "")
+        self.small = {
+            "/server_info": {
+                "model_path": f"/m/{self.key}",
+                "version": f"1 {self.key}",
+                "api_key": SERVER_SECRET,
+                "args": [{"admin_api_key": SERVER_SECRET, "note": self.key}],
+            }
+        }
+        respond, start = connection.respond, connection.start
+
+        async def loud_respond(status, body=b"", headers=None):
+            await respond(
+                status, body, {"x-replica": self.key, "x-key": self.key, **(headers or {})}
+            )
+
+        async def loud_start(status=200, headers=None):
+            await start(status, {"x-replica": self.key, "set-cookie": self.key, **(headers or {})})
+
+        connection.respond, connection.start = loud_respond, loud_start
+        if b"refuse me" in request.body:
+            error = {"message": f"Incorrect API key provided: {self.key}"}
+            await connection.respond(401, {"error": error})
+            return
+        await super().handle(request, connection)
+
+    def answer(self, body):
+        return ["The", "sea", "and", self.key]
+
+
+def _files(folder):
+    return [path for path in Path(folder).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("extra", [[], ["--fidelity-launch-arg=--api-key=" + KEY]])
+def test_no_key_in_a_whole_run_folder_nor_on_the_screen(tmp_path, extra):
+    suite = tmp_path / "test_sea.py"
+    suite.write_text(SUITE)
+    environ = {**os.environ, "TEST_KEY": KEY, "OTHER_SECRET": KEY[::-1]}  # noqa: TID251
+    with KeyEcho(cached_tokens=True) as server:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", str(suite), "-p", "no:cacheprovider"),
+                f"--rootdir={tmp_path}",
+                f"--fidelity-base-url={server.base_url}",
+                "--fidelity-api-key-env=TEST_KEY",
+                f"--fidelity-run-dir={tmp_path / 'run'}",
+                *extra,
+            ],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert f"Bearer {KEY}" in {r.headers.get("authorization") for r in server.requests}
+    files = _files(tmp_path / "run")
+    assert tmp_path / "run" / "run.jsonl" in files
+    journal = (tmp_path / "run" / "run.jsonl").read_text()
+    assert "The sea and Bearer [redacted]" in journal, done.stdout
+    assert "TEST_KEY" in journal
+    for secret in (KEY, SERVER_SECRET):
+        assert secret not in done.stdout + done.stderr
+        for file in files:
+            assert secret.encode() not in file.read_bytes(), file
+    assert done.returncode == 2, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("Authorization", True),
+        ("X-Api-Key", True),
+        ("api_key", True),
+        ("--admin-api-key", True),
+        ("HF_TOKEN", True),
+        ("Cookie", True),
+        ("api_key_env", False),
+        ("max_tokens", False),
+        ("tokenizer", False),
+        ("keyboard", False),
+    ],
+)
+def test_names_that_hold_secrets(name, secret):
+    assert is_secret_name(name) is secret
+
+
+def test_arguments_lose_the_values_of_secret_flags():
+    redactor = Redactor()
+    arguments = ["serve", "--api-key", "abc", "--port", "1", "--password=x", "--secret", "--v"]
+    assert redactor.arguments(arguments) == (
+        *("serve", "--api-key", "[redacted]", "--port", "1"),
+        *("--password=[redacted]", "--secret", "--v"),
+    )
+    assert secret_values(arguments) == ["abc", "x"]
+
+
+def test_a_secret_inside_another_leaves_nothing_behind():
+    redactor = Redactor(["secret", "secret-and-more", "", "abc"])
+    assert redactor.text("a secret-and-more b secret c abc") == "a [redacted] b [redacted] c abc"
+    assert "and-more" not in repr(redactor)
