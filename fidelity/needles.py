@@ -7,7 +7,7 @@ from enum import StrEnum
 from fidelity import wordlists
 
 CODE_DIGITS = 5
-NEAR_DUPLICATES = 4
+NEAR_DUPLICATES = 2
 PAIRS = 6
 
 

@@ -1,0 +1,182 @@
+"""Recall over turns, against the same facts in one message."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from fidelity.accounting import where_lost
+from fidelity.checks.answering import answer
+from fidelity.checks.dealing import dealt
+from fidelity.dialogue import TOOL_SHAPES, Dialogue, Outline, Shape, Turn, assistant, dialogue, user
+from fidelity.probe import Ask, Probe, ProbeResult, Script
+from fidelity.scoring import Expected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fidelity.records import Trial
+    from fidelity.replies import Reply
+
+TELL_TOKENS = 32
+"""Room for "OK." and its like; a longer acknowledgement is cut, which hurts nobody."""
+THINK_TOKENS = 256
+_LINE_TOKENS = 20
+_TURN_TOKENS = 40
+
+History = list[dict[str, Any]]
+
+
+def turns_probe(outline: Outline) -> Probe:
+    """Return a probe that tells facts in turns, each really sent, and asks for one of them."""
+    talk = dialogue(outline)
+
+    async def script(ask: Ask) -> ProbeResult:
+        history: History = []
+        replies: list[Reply] = []
+        for turn in talk.turns:
+            history.append(user(turn.text))
+            if turn.scripted:
+                history.extend(turn.scripted)
+                continue
+            reply = await _tell(ask, history, talk, turn)
+            replies.append(reply)
+            history.append(as_turn(reply))
+        history.append(user(talk.question))
+        judged = await answer(ask, history, _expected(talk), tools=talk.tools)
+        lost = ""
+        if judged.ok is False:
+            lost = await where_lost(ask.client, history, [*replies, judged.reply])
+        return ProbeResult(
+            ok=judged.ok,
+            score=judged.score,
+            error=judged.error,
+            lost=lost,
+            cell=measured(judged.reply),
+            paths=paths_of(judged.reply),
+        )
+
+    lived = sum(not turn.scripted for turn in talk.turns)
+    recipe = {"builder": "turns_probe", **outline.recipe}
+    return _probe(outline, talk, script, recipe, requests=lived + 1)
+
+
+def one_message_probe(outline: Outline, *, without_fact: bool = False) -> Probe:
+    """Return the control of `turns_probe`: the same facts and question in one message.
+
+    Args:
+        outline: of the conversation.
+        without_fact: the damage of the positive control: the question alone is sent.
+    """
+    talk = dialogue(outline)
+    text = talk.question if without_fact else talk.in_one_message()
+
+    async def script(ask: Ask) -> ProbeResult:
+        judged = await answer(ask, [user(text)], _expected(talk))
+        return ProbeResult(
+            ok=judged.ok, score=judged.score, error=judged.error, cell=measured(judged.reply)
+        )
+
+    recipe = {"builder": "one_message_probe", **outline.recipe, "without_fact": without_fact}
+    return _probe(outline, talk, script, recipe, requests=1)
+
+
+def paired_probes(
+    *, seed: int, count: int, shapes: Sequence[Shape], facts: Sequence[int], lines: Sequence[int]
+) -> dict[str, list[Probe]]:
+    """Return both arms, "turns" and "one message", with the same keys in the same order."""
+    draw = random.Random(f"conversations {seed}")  # noqa: S311 - prompts, not secrets
+    shares = (dealt(shapes, count, draw), dealt(facts, count, draw), dealt(lines, count, draw))
+    outlines = [
+        Outline(seed=f"{seed}-{index}", shape=shape, facts=number, note_lines=note_lines)
+        for index, (shape, number, note_lines) in enumerate(zip(*shares, strict=True))
+    ]
+    return {
+        "": [turns_probe(outline) for outline in outlines],
+        "one message": [one_message_probe(outline) for outline in outlines],
+    }
+
+
+def usable_shapes(has_tools: bool, has_reasoning: bool) -> list[Shape]:
+    """Return the shapes of conversation that a deployment can hold."""
+    return [
+        shape
+        for shape in Shape
+        if (has_tools or shape not in TOOL_SHAPES)
+        and (has_reasoning or shape is not Shape.REASONING)
+    ]
+
+
+def classes_of(trial: Trial) -> list[str]:
+    """Return the class of a conversation: its shape."""
+    return [f"shape={trial.cell['shape']}"]
+
+
+def fresh_of_class(
+    name: str, count: int, *, seed: int, facts: Sequence[int], lines: Sequence[int]
+) -> list[Probe]:
+    """Return new conversations of one shape."""
+    shape = Shape(name.partition("=")[2])
+    draw = random.Random(f"class {seed} {name}")  # noqa: S311 - prompts, not secrets
+    return [
+        turns_probe(
+            Outline(
+                seed=f"{seed}-class-{shape}-{index}",
+                shape=shape,
+                facts=draw.choice(facts),
+                note_lines=draw.choice(lines),
+            )
+        )
+        for index in range(count)
+    ]
+
+
+def as_turn(reply: Reply) -> dict[str, Any]:
+    """Return an answer as the assistant turn that goes back with the next request."""
+    turn = assistant(reply.text)
+    if reply.reasoning:
+        turn["reasoning_content"] = reply.reasoning
+    return turn
+
+
+def measured(reply: Reply) -> dict[str, str | int | float]:
+    """Return the token counts of the deciding request as axes."""
+    counts = {"prompt_tokens": reply.prompt_tokens, "cached_tokens": reply.cached_tokens}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def paths_of(reply: Reply) -> tuple[str, ...]:
+    """Return the path that usage proves: cached or cold."""
+    if reply.cached_tokens is None:
+        return ()
+    return ("cached",) if reply.cached_tokens else ("cold",)
+
+
+async def _tell(ask: Ask, history: History, talk: Dialogue, turn: Turn) -> Reply:
+    if turn.thinking:
+        return await ask.chat(
+            history, label="reason", max_tokens=THINK_TOKENS, tools=talk.tools, thinking=True
+        )
+    return await ask.chat(history, label="tell", max_tokens=TELL_TOKENS, tools=talk.tools)
+
+
+def _expected(talk: Dialogue) -> Expected:
+    return Expected(right=talk.right, distractors=talk.distractors, superseded=talk.superseded)
+
+
+def _probe(
+    outline: Outline, talk: Dialogue, script: Script, recipe: Mapping[str, Any], *, requests: int
+) -> Probe:
+    has_notes = outline.shape in {Shape.NOTES, Shape.TOOL_RESULT}
+    note_lines = outline.note_lines if has_notes else 0
+    turns = len(talk.turns) + 1
+    return Probe(
+        family="conversation",
+        key=f"{outline.shape}/{outline.facts}/{note_lines}/{outline.seed}",
+        script=script,
+        cell={"shape": str(outline.shape), "facts": outline.facts, "note_lines": note_lines},
+        recipe=recipe,
+        expected=talk.right,
+        cost_tokens=_TURN_TOKENS * turns + _LINE_TOKENS * note_lines,
+        cost_requests=requests,
+    )
