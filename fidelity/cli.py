@@ -3,26 +3,56 @@
 Exit codes: a fail 1; error, inconclusive, bad usage 2; interrupted 130; otherwise 0.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fidelity.errors import ConfigError, FidelityError, JournalError
 from fidelity.options import add_cli_options, cli_flags, to_pytest_args
 from fidelity.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
 
+if TYPE_CHECKING:
+    from fidelity.deployment import Deployment
+    from fidelity.doctor import SuiteCost
+    from fidelity.plan import PlannedClaim
+    from fidelity.records import CapabilityState
+
 SUITES = Path(__file__).resolve().parents[1] / "suites"
+_OWN = (
+    "-c",
+    os.devnull,
+    f"--rootdir={SUITES.parent}",
+    "--import-mode=importlib",
+    "-p",
+    "no:cacheprovider",
+)
+"""Of pytest: apart from the user's own configuration of it, which is about the user's tests."""
 
 
 class Caller:
-    """A pytest plugin without hooks that holds what repeats this run."""
+    """A pytest plugin without hooks, by which a subcommand and the run speak.
+
+    Attributes:
+        command: what repeats this run.
+        capabilities: of a server that was explored; a plan is made for its limits.
+        planned: the costs that a plan found.
+    """
 
     __name__ = "fidelity-command"  # the name under which pytest registers it
 
-    def __init__(self, command: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        command: tuple[str, ...],
+        capabilities: Mapping[str, CapabilityState] | None = None,
+    ) -> None:
         self.command = command
+        self.capabilities = capabilities
+        self.planned: tuple[PlannedClaim, ...] = ()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     words: str,
     action: Callable[[argparse.Namespace, list[str]], int],
@@ -120,12 +150,10 @@ def _pytest(parsed: argparse.Namespace, command: tuple[str, ...], *more: str) ->
 
 
 def call_pytest(arguments: Sequence[str], command: tuple[str, ...]) -> int:
-    """Run pytest in this process, apart from the user's own configuration of it."""
+    """Run pytest in this process and return the exit code of `fidelity`."""
     import pytest
 
-    own = ["-c", os.devnull, f"--rootdir={SUITES.parent}", "--import-mode=importlib"]
-    quiet = ["-p", "no:cacheprovider", "--no-header", "-rN"]
-    code = int(pytest.main([*own, *quiet, *arguments], plugins=[Caller(command)]))
+    code = int(pytest.main([*_OWN, "--no-header", "-rN", *arguments], plugins=[Caller(command)]))
     return code if code in {0, 1, EXIT_INTERRUPTED} else EXIT_UNDECIDED
 
 
@@ -174,7 +202,36 @@ def _doctor(parsed: argparse.Namespace, words: list[str]) -> int:
         if parsed.base_url:
             raise ConfigError("a URL and --base-url were given: give one of them")
         parsed.base_url = parsed.url
-    return doctor.main(cli_flags(parsed))
+    flags = cli_flags(parsed)
+
+    def costs(deployment: Deployment) -> list[doctor.SuiteCost]:
+        return _suite_costs(flags, deployment)
+
+    return doctor.main(flags, costs=costs if SUITES.is_dir() else None)
+
+
+def _suite_costs(flags: Mapping[str, object], deployment: Deployment) -> list[SuiteCost]:
+    """Return what each suite would cost on a server that was explored."""
+    import pytest
+
+    from fidelity.doctor import SuiteCost
+
+    caller = Caller((), deployment.capabilities)
+    words = [*_OWN, "-p", "no:terminal", "--fidelity-plan", *to_pytest_args(flags)]
+    pytest.main([*words, str(SUITES)], plugins=[caller])
+    suites: dict[str, list[PlannedClaim]] = {}
+    for cost in caller.planned:
+        suites.setdefault(cost.claim.partition("/")[0], []).append(cost)
+    return [
+        SuiteCost(
+            suite=suite,
+            requests=sum(cost.requests for cost in claims),
+            tokens=sum(cost.tokens for cost in claims),
+            needs=tuple(dict.fromkeys(name for cost in claims for name in cost.needs)),
+            traffic=frozenset(kind for cost in claims for kind in cost.traffic),
+        )
+        for suite, claims in suites.items()
+    ]
 
 
 def _replay(parsed: argparse.Namespace, words: list[str]) -> int:

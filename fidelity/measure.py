@@ -88,6 +88,11 @@ class Measure:
         """The last decision, None while there is none."""
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        """Capabilities that were required so far."""
+        return tuple(self._needs)
+
+    @property
     def claim(self) -> str:
         """Id of the claim."""
         return self._claim.id
@@ -124,6 +129,8 @@ class Measure:
             NotApplicable: one is absent, and nobody promised it.
         """
         self._needs += capabilities
+        if self.planning:
+            return
         for name in capabilities:
             state = self.deployment.capabilities.get(name)
             if state is not None and state.present:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from fidelity.asking import Group, trial_id
 from fidelity.errors import TrafficRefused
 from fidelity.records import CapabilityState, Trial
+from fidelity.words import Traffic
 
 PREFILL_TOKENS_PER_S = 1_000.0
 """Assumed speed where none was measured; `fidelity doctor` measures it."""
@@ -24,7 +25,8 @@ class PlannedClaim:
     trials: int = 0
     requests: int = 0
     tokens: int = 0
-    traffic: set[str] = field(default_factory=set)
+    traffic: set[Traffic] = field(default_factory=set)
+    needs: tuple[str, ...] = ()
 
 
 class PlanningAsker:
@@ -45,7 +47,7 @@ class PlanningAsker:
         self._cost.trials += 1
         self._cost.requests += probe.cost_requests
         self._cost.tokens += probe.cost_tokens
-        self._cost.traffic.add(str(probe.traffic))
+        self._cost.traffic.add(probe.traffic)
         return Trial(
             id=trial_id(claim=self._cost.claim, job=job, attempt=0, seed=self._seed),
             claim=self._cost.claim,
@@ -88,7 +90,16 @@ class _NothingIsSent:
 class PlannedDeployment:
     """A deployment as its description has it, never reached."""
 
-    def __init__(self, *, name: str, base_url: str, model: str, expects: Sequence[str]) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        model: str,
+        expects: Sequence[str],
+        capabilities: Mapping[str, CapabilityState] | None = None,
+    ) -> None:
+        """Describe it; `capabilities` of a server that was explored tell its limits."""
         self.name = name
         self.base_url = base_url
         self.model = model
@@ -96,7 +107,7 @@ class PlannedDeployment:
         self.launched = False
         self.launch_command: tuple[str, ...] = ()
         self.server_info: Mapping[str, Any] = {}
-        self.capabilities = _AnyCapability()
+        self.capabilities = _AnyCapability() if capabilities is None else capabilities
         self.client = _NothingIsSent()
 
 

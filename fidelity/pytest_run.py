@@ -34,7 +34,7 @@ from fidelity.plan import (
 from fidelity.progress import ProgressMeter, copy_of
 from fidelity.run import Finished, Order, Run
 from fidelity.settings import Settings, resolve
-from fidelity.summary import summary_lines
+from fidelity.summary import summary_lines, without_run_folder
 from fidelity.verdict import EXIT_INTERRUPTED
 from fidelity.words import Outcome
 
@@ -174,6 +174,7 @@ class PytestRun:
 
     def _planning_measure(self, claim: Claim) -> Measure:
         target = self.settings.target
+        caller = self._config.pluginmanager.get_plugin("fidelity-command")
         cost = PlannedClaim(claim=claim.id)
         self._planned.append(cost)
         deployment: Any = PlannedDeployment(
@@ -181,6 +182,7 @@ class PytestRun:
             base_url=target.base_url or "",
             model=self.settings.model or target.model or "",
             expects=target.expects,
+            capabilities=caller.capabilities if caller is not None else None,
         )
         return Measure(
             claim,
@@ -207,10 +209,16 @@ class PytestRun:
         measure = self._measures.get(item.nodeid)
         if self.planning:
             report.outcome, report.longrepr = "passed", None
+            self._note_needs(claim, measure)
             return
         outcome, reason = _ending(raised, measure)
         self._record(claim, measure, outcome, reason)
         _show(item, report, outcome, reason, raised)
+
+    def _note_needs(self, claim: Claim, measure: Measure | None) -> None:
+        for cost in self._planned:
+            if cost.claim == claim.id and measure is not None:
+                cost.needs = measure.needed
 
     def _record(self, claim: Claim, measure: Measure | None, outcome: Outcome, reason: str) -> None:
         decided = measure.finding if measure is not None else None
@@ -228,6 +236,9 @@ class PytestRun:
         """End the run, write its files and return the exit code of the whole session."""
         if self._meter is not None:
             self._meter.close()
+        caller = self._config.pluginmanager.get_plugin("fidelity-command")
+        if caller is not None:
+            caller.planned = tuple(self._planned)
         if self._run is None:
             by_hand = isinstance(self._stopped_by, KeyboardInterrupt)
             return EXIT_INTERRUPTED if by_hand else exitstatus
@@ -286,8 +297,9 @@ def _command(config: pytest.Config) -> tuple[str, ...]:
     """Return what repeats this run: the arguments of `fidelity run`, or of pytest."""
     caller = config.pluginmanager.get_plugin("fidelity-command")
     if caller is not None:
-        return tuple(caller.command)
-    return ("pytest", *(os.fspath(word) for word in config.invocation_params.args))
+        return without_run_folder(caller.command)
+    words = [os.fspath(word) for word in config.invocation_params.args]
+    return without_run_folder(("pytest", *words))
 
 
 def _ending(raised: BaseException | None, measure: Measure | None) -> tuple[Outcome, str]:

@@ -45,11 +45,25 @@ def summary_lines(
     return lines
 
 
+def without_run_folder(command: Sequence[str]) -> tuple[str, ...]:
+    """Return a command that repeats a run: elsewhere, since a folder holds one run."""
+    prefix = _prefix(command)
+    kept: list[str] = []
+    skip = False
+    for word in command:
+        if skip or word == f"{prefix}resume" or word.startswith(f"{prefix}run-dir="):
+            skip = False
+        elif word == f"{prefix}run-dir":
+            skip = True
+        else:
+            kept.append(word)
+    return tuple(kept)
+
+
+def _prefix(command: Sequence[str]) -> str:
+    return "--" if command and command[0] == "fidelity" else "--fidelity-"
+
+
 def _resuming(command: Sequence[str], folder: Path) -> list[str]:
-    prefix = "--" if command and command[0] == "fidelity" else "--fidelity-"
-    words = list(command)
-    if f"{prefix}resume" not in words:
-        words.append(f"{prefix}resume")
-    if not any(word.startswith(f"{prefix}run-dir") for word in words):
-        words.append(f"{prefix}run-dir={folder}")
-    return words
+    prefix = _prefix(command)
+    return [*command, f"{prefix}resume", f"{prefix}run-dir={folder}"]
