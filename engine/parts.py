@@ -53,8 +53,8 @@ class EngineParts(Protocol):
 
     config: EngineConfig
     max_model_len: int
-    scheduler: Any
-    ops: Any
+    scheduler: Scheduler
+    ops: Ops
     tokenizer: Tokenizer
     encoder: ChatEncoder
     parsers: Parsers
