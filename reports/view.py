@@ -50,7 +50,7 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
         subject=subject_of(journal),
         cards=cards,
         claims=claims_of(journal),
-        needles=needles_of(journal, miss_links(cards)),
+        needles=needles_of(journal, miss_links(cards, conversations)),
         reach=reach_of(journal),
         coverage=coverage_of(journal),
         pairs=pairs,
@@ -72,7 +72,7 @@ def _why_no_pairs(journal: Journal) -> str:
         return "No trial was run, so there is no conversation to show."
     if all(trial.ok is None for trial in journal.trials):
         return "No trial was answered, so there is no conversation to show."
-    return "No trial of a claim that is in doubt missed: there is no failure to show."
+    return "Every trial that was scored is right: there is no failure to show."
 
 
 def _why_no_holm(journal: Journal) -> str:

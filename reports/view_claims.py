@@ -6,6 +6,7 @@ from fidelity.records import Finding
 from fidelity.words import Ladder, Outcome
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
+from reports.view_parts import parts_of
 from reports.view_text import TITLE_CHARS, anchor, cut, figure, plural
 from reports.view_verdict import BLAMED
 
@@ -30,6 +31,8 @@ class ClaimRow:
 
     badge: Badge
     title: str
+    also: str
+    """What else the claim holds, where one test asserts several things at once."""
     claim: str
     counts: str
     effect: str
@@ -98,9 +101,12 @@ def _why_missing(journal: Journal) -> str:
 def row_of(finding: Finding) -> ClaimRow:
     """Return one finding as a line of the table."""
     passed = finding.outcome is Outcome.PASS
+    first, *also = parts_of(finding)
+    could_see = "; ".join(dict.fromkeys(finding.minimum_detectable_effect.split("; ")))
     return ClaimRow(
         badge=OUTCOMES[finding.outcome],
-        title=cut(finding.title or finding.claim, TITLE_CHARS),
+        title=cut(first.title, TITLE_CHARS),
+        also=cut("; ".join(part.title for part in also), 2 * TITLE_CHARS),
         claim=cut(finding.claim, TITLE_CHARS),
         counts=f"{finding.k}/{finding.n}" if _is_rate(finding) else "",
         effect=_effect(finding),
@@ -110,7 +116,7 @@ def row_of(finding: Finding) -> ClaimRow:
         ladder=finding.ladder.value if finding.ladder else "",
         rung=RUNGS.index(finding.ladder) + 1 if finding.ladder else 0,
         blame=BLAMED[finding.blame] if finding.blame else "",
-        could_see=cut(finding.minimum_detectable_effect, 500) or ("not stated" if passed else ""),
+        could_see=cut(could_see, 500) or ("not stated" if passed else ""),
         paths=", ".join(finding.paths),
         href="" if passed else anchor("f", f"{finding.outcome} {finding.reason}"),
         note="provisional: Holm has not run" if finding.provisional else "",

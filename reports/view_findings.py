@@ -1,7 +1,7 @@
 """A card for each reason why a claim did not pass, with the trials behind it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fidelity.records import Finding, Trial
@@ -11,6 +11,7 @@ from reports.view_bins import Tally
 from reports.view_claims import RUNGS, ClaimRow, row_of
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
+from reports.view_parts import Part, parts_of
 from reports.view_text import anchor, cut, joined, one_line, plural, thousands
 from reports.view_verdict import replay_command
 
@@ -42,6 +43,8 @@ class FindingCard:
     rows: tuple[ClaimRow, ...]
     badge: Badge
     reason: str
+    parts: tuple[Part, ...]
+    """What else the claim holds, with a reason for each."""
     evidence: tuple[str, ...]
     misses: tuple[Miss, ...]
     more: str
@@ -90,11 +93,13 @@ def _card(
     shown = new[:MISSES_PER_CARD]
     above |= {trial.id for trial in shown}
     rows = tuple(row_of(finding) for finding in findings)
+    first, *parts = parts_of(findings[0])
     return FindingCard(
         anchor=rows[0].href,
         rows=rows,
         badge=OUTCOMES[findings[0].outcome],
-        reason=cut(findings[0].reason, 1500) or "No reason is recorded.",
+        reason=cut(first.reason, 1500) or "No reason is recorded.",
+        parts=tuple(parts[:24]) if len(findings) == 1 else (),
         evidence=(*_arms(journal, findings), *_evidence(findings, trials)),
         misses=tuple(_miss(trial, conversations) for trial in shown),
         more=_more(len(bad) - len(new), len(new) - len(shown)),
@@ -163,6 +168,7 @@ def _miss(trial: Trial, conversations: dict[str, str]) -> Miss:
     )
 
 
-def miss_links(cards: Sequence[FindingCard]) -> dict[str, str]:
-    """Return the anchor of each miss that a card shows, by trial."""
-    return {miss.trial: miss.href or miss.anchor for card in cards for miss in card.misses}
+def miss_links(cards: Sequence[FindingCard], conversations: Mapping[str, str]) -> dict[str, str]:
+    """Return the anchor of each miss that the page shows, by trial: its chat before its row."""
+    rows = {miss.trial: miss.anchor for card in cards for miss in card.misses}
+    return rows | dict(conversations)

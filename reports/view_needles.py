@@ -27,7 +27,7 @@ class ResidueMap:
     cells: tuple[Cell, ...]
     covered: str
     open: bool
-    """Whether it is shown at once: the coarse ones, and every one that holds a miss."""
+    """Whether it is shown at once: the coarse ones, and a fine one that may say more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,13 +163,13 @@ def _residue(
         if length is not None:
             members[length % modulus].append(trial)
     hit = sum(bool(group) for group in members)
-    missed = any(trial.ok is False for group in members for trial in group)
+    missed = sum(trial.ok is False for group in members for trial in group)
     return ResidueMap(
         modulus=modulus,
         cells=tuple(
             _cell(group, f"prompt length ≡ {residue} (mod {modulus})", links)
             for residue, group in enumerate(members)
         ),
-        open=modulus <= 16 or (missed and not told),
+        open=modulus <= 16 or (missed > 1 and not told),
         covered="every residue" if hit == modulus else f"{hit} of {modulus} residues",
     )

@@ -7,6 +7,7 @@ from fidelity.words import Outcome
 from reports.view_axes import LENGTH, number
 from reports.view_dialogue import Conversation, conversation_of
 from reports.view_journal import Journal
+from reports.view_parts import parts_of
 from reports.view_text import TITLE_CHARS, anchor, cut
 from reports.view_verdict import replay_command
 
@@ -38,11 +39,11 @@ class Pair:
 
 
 def pairs_of(journal: Journal) -> tuple[Pair, ...]:
-    """Return the failures to show: a few for each claim, failed claims first."""
+    """Return the failures to show: a few for each claim, those of a pass last and closed."""
     chosen: list[tuple[Finding, Trial, bool]] = []
     seen: set[str] = set()
     for finding in _in_order(journal):
-        first = True
+        first = finding.outcome is not Outcome.PASS
         for trial in _misses(journal, finding):
             if trial.id not in seen and len(chosen) < IN_ALL:
                 seen.add(trial.id)
@@ -52,7 +53,7 @@ def pairs_of(journal: Journal) -> tuple[Pair, ...]:
 
 
 def _in_order(journal: Journal) -> list[Finding]:
-    order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.ERROR)
+    order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.PASS)
     findings = [finding for finding in journal.findings if finding.outcome in order]
     return sorted(findings, key=lambda finding: order.index(finding.outcome))
 
@@ -80,7 +81,7 @@ def _pair(journal: Journal, finding: Finding, trial: Trial, first: bool) -> Pair
     return Pair(
         anchor=anchor("c", trial.id),
         claim=finding.claim,
-        title=cut(finding.title, TITLE_CHARS),
+        title=cut(parts_of(finding)[0].title, TITLE_CHARS),
         expected=cut(trial.expected, 200),
         lost=LOST.get(trial.lost, ""),
         failure=conversation_of(trial),

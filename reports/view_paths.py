@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fidelity.records import Exchange
 from reports.view_journal import Journal
-from reports.view_text import plural
+from reports.view_text import joined, plural
 
 PATHS = ("cold", "cached", "chunked", "batched", "aborted")
 """Ways through a server that a fault can hide in; others are shown when a trial proves them."""
@@ -78,13 +78,15 @@ def _path(name: str, requests: Sequence[Request] | None, trials: int, claims: in
             f"{max(r.prefilled for r in requests):,} + {max(r.cached for r in requests):,} "
             f"+ {max(r.generated for r in requests):,}"
         )
-    proof = f"{plural(trials, 'trial')} of {plural(claims, 'claim')}" if trials else ""
-    if claims and not trials:
-        proof = plural(claims, "claim")
+    proofs = ["token counts"] if requests else []
+    if trials:
+        proofs.append(f"{plural(trials, 'trial')} of {plural(claims, 'claim')}")
+    elif claims:
+        proofs.append(plural(claims, "claim"))
     return PathRow(
         name=name,
         requests="never exercised" if blank else count,
-        proof=proof or "not proven by any trial",
+        proof=joined(proofs) or "none",
         largest=largest,
         blank=blank,
     )

@@ -51,7 +51,8 @@ class Subject:
     versions: tuple[Fact, ...]
     patches: tuple[PatchRow, ...]
     patch_summary: str
-    capabilities: tuple[CapabilityRow, ...]
+    absent: tuple[CapabilityRow, ...]
+    present: tuple[CapabilityRow, ...]
     capability_summary: str
     chosen: tuple[Setting, ...]
     """Settings that somebody gave, or that discovery found out."""
@@ -73,7 +74,8 @@ def subject_of(journal: Journal) -> Subject:
         versions=_versions(manifest) if manifest else (),
         patches=patches,
         patch_summary=_patch_summary(patches),
-        capabilities=tuple(sorted(capabilities, key=lambda row: row.tone == "pass")),
+        absent=tuple(row for row in capabilities if row.tone != "pass"),
+        present=tuple(row for row in capabilities if row.tone == "pass"),
         capability_summary=_capability_summary(capabilities),
         chosen=tuple(setting for setting in settings if setting.origin != "default"),
         defaults=tuple(setting for setting in settings if setting.origin == "default"),

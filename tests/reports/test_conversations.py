@@ -168,3 +168,13 @@ def test_damaged_requests_of_controls_are_not_shown_as_failures() -> None:
         runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials), trials=()
     )
     assert report_of([*trials, *runs.controls(), finding]).pairs == ()
+
+
+def test_a_miss_that_a_pass_bears_is_shown_too_but_closed_and_last() -> None:
+    trials = [runs.needle(n, 1024 + n, ok=n != 4) for n in range(44)]
+    passed = runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials)
+    records = [*trials, passed, *runs.unfaithful_after_abort()[-5:-4]]
+    (pair,) = report_of(records).pairs
+    assert (pair.title, pair.open) == ("recall", False)
+    cells = [cell for _, row in report_of(records).needles.by_depth.rows for cell in row]
+    assert [cell.href for cell in cells if cell.tone != "r4"] == [pair.anchor] * 2

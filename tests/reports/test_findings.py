@@ -3,7 +3,7 @@
 import msgspec
 
 import reports
-from fidelity.records import AnyRecord
+from fidelity.records import AnyRecord, Finding
 from fidelity.words import Ladder, Outcome
 from reports.view import report_of
 from tests.reports import runs
@@ -146,3 +146,39 @@ def test_a_difference_is_not_shown_as_a_count_of_right_answers() -> None:
     assert (row.counts, row.effect) == ("", "difference of rates -0.071")
     assert (row.bounds, row.threshold) == ("-0.19 to 0.02", "-0.1")
     assert row.gauge is None
+
+
+def merged(**changes: object) -> Finding:
+    """Return a finding of three parts as the harness merges them; the second is the worst."""
+    fields: dict[str, object] = {
+        "title": "recall >= 0.95 over all; recall >= 0.80 at 256; recall >= 0.80 at 512",
+        "reason": "recall >= 0.95 over all: 62 of 64 right, claim >= 0.95; first miss: trial t1; "
+        "recall >= 0.80 at 256: 9 of 14 right, claim >= 0.80; resume; "
+        "recall >= 0.80 at 512: 14 of 14 right, claim >= 0.80",
+        "outcome": Outcome.INCONCLUSIVE,
+        "k": 9,
+        "n": 14,
+        "threshold": 0.8,
+        "minimum_detectable_effect": "64 trials show 4 %; 14 trials show 19 %; 14 trials show 19 %",
+    }
+    return msgspec.structs.replace(runs.simple_pass("needle_sweep/all", ""), **(fields | changes))
+
+
+def test_figures_of_a_claim_of_several_parts_stand_beside_the_part_they_belong_to() -> None:
+    report = report_of([merged()])
+    ((row,),) = [suite.rows for suite in report.claims.suites]
+    assert (row.title, row.counts) == ("recall >= 0.80 at 256", "9/14")
+    assert row.also == "recall >= 0.95 over all; recall >= 0.80 at 512"
+    assert row.could_see == "64 trials show 4 %; 14 trials show 19 %"
+    (card,) = report.cards
+    assert card.reason == "9 of 14 right, claim >= 0.80; resume"
+    assert [(part.title, part.reason) for part in card.parts] == [
+        ("recall >= 0.95 over all", "62 of 64 right, claim >= 0.95; first miss: trial t1"),
+        ("recall >= 0.80 at 512", "14 of 14 right, claim >= 0.80"),
+    ]
+
+
+def test_a_reason_that_was_reworded_is_shown_whole() -> None:
+    (card,) = report_of([merged(reason="the positive control was right in 8 of 8 trials")]).cards
+    assert card.reason == "the positive control was right in 8 of 8 trials"
+    assert [part.reason for part in card.parts] == ["", ""]

@@ -264,8 +264,8 @@ def test_a_server_that_hides_its_cache_is_not_called_cold() -> None:
 def test_paths_that_no_trial_took_are_called_never_exercised() -> None:
     coverage = report_of(runs.unfaithful_after_abort()).coverage
     rows = {path.name: (path.requests, path.proof, path.blank) for path in coverage.paths}
-    assert rows["aborted"] == ("14 requests", "14 trials of 1 claim", False)
-    assert rows["chunked"] == ("never exercised", "not proven by any trial", True)
+    assert rows["aborted"] == ("14 requests", "token counts and 14 trials of 1 claim", False)
+    assert rows["chunked"] == ("never exercised", "none", True)
     html = read(reports.render_html(runs.unfaithful_after_abort()))
     assert len(list(html.one("coverage").every("span", "gapmark"))) == 2
 

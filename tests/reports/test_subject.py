@@ -75,8 +75,13 @@ def test_an_absent_capability_names_the_flag_that_unlocks_it() -> None:
         "--reasoning-parser deepseek-v4",
     ]
     missing = CapabilityState(name="cached_tokens", present=False, expected=True)
-    (row,) = report_of([runs.manifest(capabilities=(missing,))]).subject.capabilities
+    (row,) = report_of([runs.manifest(capabilities=(missing,))]).subject.absent
     assert (row.word, row.tone) == ("absent, but expected", "error")
+
+
+def test_present_capabilities_are_listed_with_what_was_expected() -> None:
+    listed = [item.text for item in section(runs.faithful(), "capabilities").every("li")]
+    assert listed == ["chat expected", "cached_tokens expected"]
 
 
 def test_settings_come_with_their_origin_those_that_were_chosen_first() -> None:
