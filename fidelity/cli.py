@@ -125,15 +125,20 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace, words: list[str]) -> int:
     """Print what is measured, then let pytest measure it."""
-    from fidelity.settings import resolve
-
-    settings = resolve(cli_flags(parsed))
-    print(f"fidelity: {settings.measured}", flush=True)
+    _say_what_is_measured(parsed)
     return _pytest(parsed, ("fidelity", *words))
 
 
 def _plan(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Let the suites say what they would send."""
+    _say_what_is_measured(parsed)
     return _pytest(parsed, ("fidelity", *words), "--fidelity-plan", "-q")
+
+
+def _say_what_is_measured(parsed: argparse.Namespace) -> None:
+    from fidelity.settings import resolve
+
+    print(f"fidelity: {resolve(cli_flags(parsed)).measured}", flush=True)
 
 
 def _pytest(parsed: argparse.Namespace, command: tuple[str, ...], *more: str) -> int:

@@ -9,10 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-# pytester forgets what an inner run is the first to import, and would import it each time
 import fidelity.deployment
-import fidelity.pytest_run  # noqa: F401
-import reports  # noqa: F401
+import fidelity.pytest_run
+import reports
 from fidelity.records import (
     Control,
     Finding,
@@ -24,6 +23,8 @@ from fidelity.records import (
 )
 from fidelity.words import Outcome
 
+IMPORTED_ONCE = (fidelity.deployment, fidelity.pytest_run, reports)
+"""An inner pytest forgets what it is the first to import, and would import it each time."""
 FAKE = (Path(__file__).parent / "fake_deployment.py").read_text(encoding="utf-8")
 CONFTEST = """
 from fake_deployment import FakeDeployment
