@@ -116,7 +116,7 @@ def row_of(finding: Finding) -> ClaimRow:
         ladder=finding.ladder.value if finding.ladder else "",
         rung=RUNGS.index(finding.ladder) + 1 if finding.ladder else 0,
         blame=BLAMED[finding.blame] if finding.blame else "",
-        could_see=cut(could_see, 500) or ("not stated" if passed else ""),
+        could_see=cut(could_see, 800) or ("not stated" if passed else ""),
         paths=", ".join(finding.paths),
         href="" if passed else anchor("f", f"{finding.outcome} {finding.reason}"),
         note="provisional: Holm has not run" if finding.provisional else "",

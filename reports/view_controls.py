@@ -36,7 +36,7 @@ def controls_of(journal: Journal) -> Controls:
     good = sum(row.ok for row in rows)
     return Controls(
         rows=tuple(rows),
-        summary=f"{good} of {plural(len(rows), 'control')} came out as they must" if rows else "",
+        summary=f"{good} of {len(rows)} as they must" if rows else "",
         missing=""
         if rows
         else "No control ran: nothing shows that these claims can fail. A pass without a control "

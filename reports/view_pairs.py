@@ -7,6 +7,7 @@ from fidelity.words import Outcome
 from reports.view_axes import LENGTH, number
 from reports.view_dialogue import Conversation, conversation_of
 from reports.view_journal import Journal
+from reports.view_outcome import OUTCOMES, Badge
 from reports.view_parts import parts_of
 from reports.view_text import TITLE_CHARS, anchor, cut
 from reports.view_verdict import replay_command
@@ -27,7 +28,8 @@ class Pair:
     """A failure and its control."""
 
     anchor: str
-    claim: str
+    badge: Badge
+    """Of the claim: a pass may bear a miss."""
     title: str
     expected: str
     lost: str
@@ -80,7 +82,7 @@ def _pair(journal: Journal, finding: Finding, trial: Trial, first: bool) -> Pair
     control, label = _control(journal, trial)
     return Pair(
         anchor=anchor("c", trial.id),
-        claim=finding.claim,
+        badge=OUTCOMES[finding.outcome],
         title=cut(parts_of(finding)[0].title, TITLE_CHARS),
         expected=cut(trial.expected, 200),
         lost=LOST.get(trial.lost, ""),
