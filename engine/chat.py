@@ -16,7 +16,7 @@ from engine.http_errors import ApiError, json_response
 from engine.logprobs_format import chat_logprobs, prompt_logprobs
 from engine.messages import checked_tools, normalise
 from engine.protocol import ChatBody, TemplateOptions, TokenizeBody
-from engine.serving import Serving
+from engine.serving import PROMPT_LOGPROB_COST, Serving
 from engine.unimplemented import refuse_unimplemented
 
 
@@ -161,7 +161,9 @@ class ChatRun:
             choice["token_ids"] = generation.usage.token_ids
             body["prompt_token_ids"] = self._prompt.token_ids
         if generation.prompt_logprobs is not None:
-            body["prompt_logprobs"] = self._prompt_logprobs()
+            body["prompt_logprobs"] = await self._serving.off_loop(
+                len(generation.prompt_logprobs or ()) * PROMPT_LOGPROB_COST, self._prompt_logprobs
+            )
         return json_response(body, headers={"X-Request-Id": self.request_id})
 
     async def events(self) -> AsyncGenerator[bytes, None]:

@@ -14,7 +14,7 @@ from engine.generation import Generation, GenerationFailed, Piece, usage_body
 from engine.http_errors import ApiError, json_response
 from engine.logprobs_format import CompletionLogprobs, prompt_logprobs
 from engine.protocol import CompletionBody
-from engine.serving import Serving
+from engine.serving import PROMPT_LOGPROB_COST, Serving
 from engine.unimplemented import refuse_unimplemented
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -85,7 +85,9 @@ class CompletionRun:
         choice = self._choice(self._echo(), pieces)
         choice["finish_reason"] = generation.finish_reason
         if self._body.prompt_logprobs is not None:
-            choice["prompt_logprobs"] = self._prompt_logprobs()
+            choice["prompt_logprobs"] = await self._serving.off_loop(
+                len(generation.prompt_logprobs or ()) * PROMPT_LOGPROB_COST, self._prompt_logprobs
+            )
         if self._body.return_token_ids:
             choice["prompt_token_ids"] = self._prompt_token_ids
         body = self._head() | {"choices": [choice], "usage": self._usage()}

@@ -22,10 +22,15 @@ Content = str | list[TextPart]
 
 
 class CalledFunction(_Part, frozen=True, kw_only=True):
-    """A function that the assistant called."""
+    """A function that the assistant called.
+
+    `parsed_arguments` is how OpenAI's own client repeats `arguments` when it sends a streamed
+    answer back; it is not read.
+    """
 
     name: str
     arguments: str
+    parsed_arguments: Any = None
 
 
 class AssistantCall(_Part, frozen=True, kw_only=True):
@@ -34,6 +39,7 @@ class AssistantCall(_Part, frozen=True, kw_only=True):
     id: str
     function: CalledFunction
     type: str = "function"
+    index: int | None = None
 
 
 class SystemMessage(_Part, frozen=True, kw_only=True, tag_field="role", tag="system"):
@@ -69,6 +75,7 @@ class AssistantMessage(_Part, frozen=True, kw_only=True, tag_field="role", tag="
     audio: None = None
     function_call: None = None
     annotations: list[None] | None = None
+    parsed: None = None
 
 
 class ToolMessage(_Part, frozen=True, kw_only=True, tag_field="role", tag="tool"):

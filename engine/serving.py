@@ -17,6 +17,8 @@ from engine.sequence import SamplingParams
 
 ON_LOOP_LIMIT = 20_000  # characters; longer texts are tokenised in a thread (about 10 ms on)
 
+PROMPT_LOGPROB_COST = 10  # formatting one token's logprobs, in characters of tokenising
+
 Result = TypeVar("Result")
 
 

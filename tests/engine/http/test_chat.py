@@ -180,6 +180,16 @@ def test_an_answer_can_be_sent_back_as_it_came(echo):
     assert again.json()["choices"][0]["message"]["content"] == "second"
 
 
+def test_a_streamed_answer_can_be_sent_back_as_openais_client_keeps_it(echo):
+    function = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}}
+    call = {"id": "c", "type": "function", "index": 0, "function": function}
+    answer = {"role": "assistant", "content": None, "parsed": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "one", "name": "f"}
+    again = echo.chat([{"role": "user", "content": "q"}, answer, result])
+    said = again.json()["choices"][0]["message"]["content"]
+    assert said == "<tool_result>one</tool_result>"
+
+
 def test_text_parts_are_joined_by_a_blank_line(echo):
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     choice = echo.chat([{"role": "user", "content": parts}]).json()["choices"][0]
