@@ -41,7 +41,7 @@ def test_a_client_that_leaves_a_stream_frees_its_request_at_once(slow):
         assert slow.gauges()["num_running_reqs"] == 1
     began = time.monotonic()
     slow.wait_for(idle)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3  # left alone it would run for 8 s
 
 
 def test_a_client_that_leaves_a_whole_answer_frees_its_request_at_once(slow):
@@ -50,7 +50,7 @@ def test_a_client_that_leaves_a_whole_answer_frees_its_request_at_once(slow):
         client.post("/v1/chat/completions", json=body)
     began = time.monotonic()
     slow.wait_for(idle)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3  # left alone it would run for 8 s
 
 
 def test_a_client_that_leaves_while_it_waits_frees_its_place(slow):
