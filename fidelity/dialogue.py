@@ -15,12 +15,12 @@ _FACTS = {
     "locker code": 4,
     "door code": 5,
     "badge number": 4,
-    "pin code": 4,
+    "gate code": 4,
     "order number": 5,
     "ticket number": 5,
     "account number": 5,
     "room number": 4,
-    "membership number": 5,
+    "house number": 4,
 }
 """What people tell of themselves, and how many digits it has."""
 _WEATHER_CITIES = ("Paris", "Oslo", "Lisbon", "Rome", "Cairo", "Tokyo", "Prague", "Dublin")
