@@ -162,7 +162,8 @@ class Engine:
                     implementation=self.config.kernels,
                 ),
             )
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
+            # An unknown patch, a value that does not fit, or no compiler for the native ops.
             raise ConfigError(str(error)) from None
 
     def _open_dumps(self) -> ActivationDumps | None:

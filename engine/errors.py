@@ -6,7 +6,8 @@
     ├── FaultError       a fault file is missing or breaks the fault contract  exit 2
     ├── InvalidRequest   a request cannot be served as it stands               HTTP 400
     │   └── ContextOverflow  it needs more tokens than the context holds       HTTP 400
-    └── QueueFull        as many requests wait as may wait                     HTTP 503
+    ├── QueueFull        as many requests wait as may wait                     HTTP 503
+    └── EngineStopped    the engine's thread has ended; nothing can be served  HTTP 500
 
 Each message is one sentence: what was seen, where, what to do.
 """
@@ -56,3 +57,7 @@ class QueueFull(EngineError):
             f"The request queue is full: {waiting} requests wait and the limit is {limit} "
             "(--max-queued-requests); retry later."
         )
+
+
+class EngineStopped(EngineError):
+    """The engine's thread has ended, so nothing more can be served."""

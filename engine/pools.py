@@ -5,10 +5,10 @@ index keys, and the compressors' raw rings. So handing over, freeing or sharing 
 further bookkeeping, and a prefix hit is a list of page numbers.
 """
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,7 +49,8 @@ class LayerPools:
 class Pools:
     """The pools of all layers and the free list. Not thread-safe: the scheduler's lock guards it.
 
-    Pages are handed out in order of return, oldest first.
+    The page freed last is handed out first: it is still in the processor's caches, and memory that
+    was never needed is never touched.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Pools:
             )
             for layer in range(architecture.num_layers)
         )
-        self._free = deque(range(num_pages))
+        self._free = list(reversed(range(num_pages)))
 
     @property
     def num_free_pages(self) -> int:
@@ -91,14 +92,14 @@ class Pools:
         """
         if num_pages > len(self._free):
             raise OutOfPages(f"{num_pages} pages wanted, {len(self._free)} are free.")
-        return [self._free.popleft() for _ in range(num_pages)]
+        return [self._free.pop() for _ in range(num_pages)]
 
     def free(self, pages: "Iterable[int]") -> None:
         """Give pages back. The caller must not read them any more."""
         self._free.extend(pages)
 
     def free_pages(self) -> list[int]:
-        """The free list, next page first."""
+        """Every free page, the next one last."""
         return list(self._free)
 
     def page_tensors(self) -> list[Tensor]:
@@ -145,7 +146,10 @@ def _layer_pools(
     width, index_width = architecture.head_dim, architecture.index_head_dim
 
     def zeros(rows: int, columns: int) -> Tensor:
-        return torch.zeros(num_pages, rows, columns, dtype=torch.float32, device=device)
+        if device.type != "cpu":
+            return torch.zeros(num_pages, rows, columns, dtype=torch.float32, device=device)
+        # torch writes its zeros, numpy asks the system for them: pages never used cost nothing.
+        return torch.from_numpy(np.zeros((num_pages, rows, columns), dtype=np.float32))
 
     window = zeros(page_size, width)
     if kind == SLIDING:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidRequest, QueueFull
+from engine.errors import EngineStopped, InvalidRequest, QueueFull
 from engine.intake import make_output, make_sequence
 from engine.runner import Slice, StepResult
 from engine.sampler import Sampled
@@ -51,7 +51,10 @@ class Scheduler:
             InvalidRequest: an empty prompt, a token id outside the vocabulary, an id in use.
             ContextOverflow: prompt and completion need more tokens than the context holds.
             QueueFull: `max_queued_requests` wait already.
+            EngineStopped: the engine's thread has ended.
         """
+        if self._thread is not None and not self._thread.is_alive():
+            raise EngineStopped("The engine's thread has ended; see the log, and restart it.")
         with self._lock:
             sequence = self.make_sequence(request)
             limit = self.engine.config.max_queued_requests
@@ -303,7 +306,7 @@ class Scheduler:
 
     def _fail(self, sequences: list[Sequence], error: Exception) -> None:
         self.last_failure = error
-        what = f"The forward pass failed: {type(error).__name__}: {error}"[:500]
+        what = f"The engine failed: {type(error).__name__}: {error}"[:500]
         with self._lock:
             outputs = [(s, self.end(s, "error", error=what)) for s in sequences]
         self.deliver(outputs)
@@ -315,7 +318,14 @@ class Scheduler:
                     self._work.wait()
                 if self._stopping:
                     return
-            if not self.step():
+            try:
+                worked = self.step()
+            except Exception as error:
+                # Whatever broke outside a batch concerns everybody: nobody may wait for ever.
+                log.exception("a step failed outside its batch")
+                self._fail([*self.running, *self.waiting], error)
+                worked = True
+            if not worked:
                 self._pause()
 
     def _pause(self) -> None:

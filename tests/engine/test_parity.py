@@ -264,6 +264,13 @@ def test_mixed_batch_agrees(golden, engine, drive) -> None:
         assert_close(torch.cat(rows[length]), theirs, f"mixed {length}")
 
 
+@pytest.mark.parametrize("chunk", [300, 37])
+def test_the_plain_torch_ops_agree_too(golden, make_engine, driver, chunk) -> None:
+    engine = make_engine(model=str(golden.checkpoint), kernels="torch")
+    logits = driver(engine).logits(golden.prompts[300], chunk=chunk)
+    assert_close(logits, golden.logits(300), f"torch ops in chunks of {chunk}")
+
+
 def test_logits_are_no_trivial_match(golden) -> None:
     assert golden.logits(300).std() > 0.3
     assert (golden.logits(300)[:, 0] - golden.logits(300)[:, 1]).std() > 0.1

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from engine.errors import ContextOverflow, InvalidRequest, QueueFull
+from engine.errors import ContextOverflow, EngineStopped, InvalidRequest, QueueFull
 from engine.sequence import EngineRequest, SamplingParams
 
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
@@ -357,6 +357,55 @@ def test_the_engine_thread_serves_requests_and_aborts_from_other_threads(make_en
         assert engine.scheduler.gauges()["num_running_reqs"] == 0
     finally:
         engine.stop()
+
+
+def test_a_step_that_breaks_outside_its_batch_lets_nobody_wait_for_ever(make_engine) -> None:
+    engine = make_engine()
+    plan = engine.scheduler.plan
+    broken = [OSError("a plan that fails once")]
+
+    def plan_once_broken():
+        if broken:
+            raise broken.pop()
+        return plan()
+
+    engine.scheduler.plan = plan_once_broken
+    done = [threading.Event(), threading.Event()]
+    outputs: list[list] = [[], []]
+
+    def listener(index):
+        def on_output(output) -> None:
+            outputs[index].append(output)
+            if output.finish_reason:
+                done[index].set()
+
+        return on_output
+
+    engine.start()
+    try:
+        for index in range(2):
+            request = EngineRequest(
+                request_id=f"r{index}",
+                prompt_token_ids=prompt(20),
+                sampling=GREEDY,
+                on_output=listener(index),
+            )
+            engine.scheduler.submit(request)
+            assert done[index].wait(20)
+    finally:
+        engine.stop()
+    assert "a plan that fails once" in outputs[0][-1].error
+    assert outputs[1][-1].finish_reason == "length"
+    engine.scheduler.check_integrity()
+
+
+def test_an_engine_whose_thread_has_ended_says_so(make_engine, monkeypatch) -> None:
+    engine = make_engine()
+    monkeypatch.setattr(engine.scheduler, "_loop", lambda: None)
+    engine.start()
+    engine.scheduler._thread.join(5)
+    with pytest.raises(EngineStopped, match="thread has ended"):
+        Inbox().submit(engine, "a", prompt(5))
 
 
 def test_stopping_ends_requests_that_run(make_engine) -> None:
