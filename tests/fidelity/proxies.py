@@ -5,12 +5,17 @@ connection closes the proxy's own to the server, so that aborts reach it.
 """
 
 import json
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio
 import httpx
 from tiny_http import Connection, Request, TinyServer
 
+from fidelity.launch import launch
+from fidelity.settings import resolve
 from fidelity.sse import SseParser
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"}
@@ -219,11 +224,6 @@ class UpstreamServer:
         self.arguments = arguments
 
     def __enter__(self):
-        import anyio
-
-        from fidelity.launch import launch
-        from fidelity.settings import resolve
-
         settings = resolve({"deployment": "embedded"}, environ=_child_environ())
 
         async def start():
@@ -235,7 +235,8 @@ class UpstreamServer:
                 redactor=settings.redactor,
             )
 
-        self.process = anyio.run(start)
+        with ThreadPoolExecutor(1) as pool:  # the caller may run an event loop of its own
+            self.process = pool.submit(anyio.run, start).result()
         self.root_url = self.process.command.root_url
         self.base_url = f"{self.root_url}/v1"
         return self
@@ -245,7 +246,5 @@ class UpstreamServer:
 
 
 def _child_environ() -> dict[str, str]:
-    import os
-
     names = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
     return {name: os.environ[name] for name in names if name in os.environ}  # noqa: TID251

@@ -12,6 +12,10 @@ from proxies import (
     UpstreamServer,
 )
 
+from fidelity.deployment import open_deployment
+from fidelity.errors import EndpointError
+from fidelity.settings import resolve
+
 pytestmark = pytest.mark.anyio
 
 HELLO = [{"role": "user", "content": "one two three four five six seven eight nine ten"}]
@@ -99,3 +103,56 @@ async def test_a_closed_connection_reaches_the_server_through_the_proxy(echo):
     assert (reply.aborted, reply.finish_reason, reply.chunks) == (True, "", 3)
     after = metrics.get("sglang:num_aborted_requests_total")
     assert after is None or after == before + 1
+
+
+async def test_discovery_of_a_given_url_is_passive_to_the_letter(echo):
+    with RecordingProxy(echo.root_url) as proxy:
+        settings = resolve({"base_url": proxy.base_url, "max_tokens": "30_000"}, environ={})
+        deployment = await open_deployment(settings, run_dir=None)
+        spent = deployment.client.caps.spent
+        await deployment.aclose()
+        paths = set(proxy.paths())
+        assert proxy.most_in_flight == 1
+        assert len(proxy.requests) == spent.requests == deployment.capabilities.requests + 1
+        told = sum(_tokens_told(request) for request in proxy.generations)
+    assert not [path for path in paths if "flush" in path or "abort" in path]
+    assert {"abort", "flush", "tokenize"} <= {
+        n for n, s in deployment.capabilities.items() if s.present
+    }
+    assert told <= spent.tokens <= 30_000
+
+
+def _tokens_told(request):
+    return len(str(request.json.get("messages", request.json.get("prompt")))) // 8
+
+
+async def test_discovery_behind_two_replicas_finds_the_cache_of_one_of_them():
+    with (
+        UpstreamServer() as first,
+        UpstreamServer() as second,
+        RoundRobinProxy(first.root_url, second.root_url) as proxy,
+    ):
+        settings = resolve({"base_url": proxy.base_url}, environ={})
+        deployment = await open_deployment(settings, run_dir=None)
+        await deployment.aclose()
+    assert deployment.capabilities.has("prefix_cache")
+    assert deployment.capabilities.has("tokenize")
+    assert not deployment.capabilities.broken_promises
+
+
+async def test_the_embedded_deployment_keeps_every_promise(tmp_path):
+    settings = resolve({"deployment": "embedded"})
+    deployment = await open_deployment(settings, run_dir=tmp_path)
+    try:
+        broken = deployment.capabilities.broken_promises
+        assert [f"{state.name}: {state.detail}" for state in broken] == []
+        assert deployment.launched
+        assert deployment.model == "nano"
+        await deployment.client.flush_cache()
+        port = deployment.process.command.port
+    finally:
+        await deployment.aclose()
+    assert "ready" in (tmp_path / "server.log").read_text()
+    async with client_of(f"http://127.0.0.1:{port}/v1") as client:
+        with pytest.raises(EndpointError, match="cannot connect"):
+            await client.models()
