@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fidelity.records import AnyRecord
+from fidelity.words import Outcome
 from reports.view_claims import Claims, claims_of
 from reports.view_controls import Controls, controls_of
 from reports.view_coverage import Coverage, coverage_of
@@ -11,10 +12,13 @@ from reports.view_data import data_of
 from reports.view_findings import FindingCard, cards_of, miss_links
 from reports.view_journal import Journal, sort_journal
 from reports.view_needles import Needles, needles_of
+from reports.view_outcome import OUTCOMES
 from reports.view_pairs import Pair, pairs_of
 from reports.view_reach import Reach, reach_of
 from reports.view_subject import Subject, subject_of
 from reports.view_verdict import Hero, hero_of
+
+FAILED = OUTCOMES[Outcome.FAIL]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class Report:
 
     title: str
     hero: Hero
+    clue: str
+    """What the misses of the failed claims have in common, "" where nothing stands out."""
     subject: Subject
     cards: tuple[FindingCard, ...]
     claims: Claims
@@ -47,6 +53,7 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
     return Report(
         title=_title(journal, hero),
         hero=hero,
+        clue=next((card.pattern for card in cards if card.pattern and card.badge is FAILED), ""),
         subject=subject_of(journal),
         cards=cards,
         claims=claims_of(journal),

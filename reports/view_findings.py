@@ -45,6 +45,8 @@ class FindingCard:
     reason: str
     parts: tuple[Part, ...]
     """What else the claim holds, with a reason for each."""
+    pattern: str
+    """What the misses have in common, "" where nothing stands out."""
     evidence: tuple[str, ...]
     misses: tuple[Miss, ...]
     more: str
@@ -100,6 +102,7 @@ def _card(
         badge=OUTCOMES[findings[0].outcome],
         reason=cut(first.reason, 1500) or "No reason is recorded.",
         parts=tuple(parts[:24]) if len(findings) == 1 else (),
+        pattern=pattern(trials) if len(findings) == 1 else "",
         evidence=(*_arms(journal, findings), *_evidence(findings, trials)),
         misses=tuple(_miss(trial, conversations) for trial in shown),
         more=_more(len(bad) - len(new), len(new) - len(shown)),
@@ -130,7 +133,7 @@ def _arms(journal: Journal, findings: Sequence[Finding]) -> tuple[str, ...]:
 
 def _evidence(findings: Sequence[Finding], trials: Sequence[Trial]) -> tuple[str, ...]:
     """Return what the trials of a card show, one sentence each."""
-    lines = [pattern(trials) if len(findings) == 1 else ""]
+    lines = []
     scores = Counter(str(trial.score or "no score") for trial in trials if trial.ok is False)
     if scores:
         kinds = [f"{count} {score}" for score, count in scores.most_common()]

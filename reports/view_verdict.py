@@ -113,6 +113,8 @@ def _why_undecided(journal: Journal, badge: Badge) -> str:
     if badge is UNMEASURED:
         some = _of(journal, Outcome.PASS)
         return "Some claims could not be measured." if some else "Nothing could be measured."
+    if verdict and verdict.counts.get("unmet_expectations"):
+        return "What the deployment promises is absent."
     return "The trials do not settle it."
 
 
@@ -193,7 +195,8 @@ def _after_a_failure(journal: Journal) -> list[Step]:
             )
             break
     on = [patch.name for patch in journal.patches if patch.state == "on" and patch.calls != 0]
-    if on:
+    suspect = journal.verdict is None or journal.verdict.blame is not Blame.MODEL_LIMIT
+    if on and suspect:
         names = [one_line(name, 40) for name in on[:6]]
         more = [f"{len(on) - 6} more"] if len(on) > 6 else []
         steps.append(Step(text=f"Switch the patches off, one at a time: {joined(names + more)}."))

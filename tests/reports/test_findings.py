@@ -71,9 +71,11 @@ def test_a_card_says_what_the_misses_were_and_how_the_other_arm_did() -> None:
 def test_a_residue_that_holds_every_miss_is_named() -> None:
     cards = report_of(runs.unfaithful_at_a_residue()).cards
     assert [card.badge.word for card in cards] == ["fail", "inconclusive"]
-    assert cards[0].evidence[0] == (
+    assert cards[0].pattern == (
         "All 66 misses lie at prompt length ≡ 3 (mod 4): 66 of 66 trials there, 0 of 198 elsewhere."
     )
+    first = read(reports.render_html(runs.unfaithful_at_a_residue())).one("verdict")
+    assert [line.text for line in first.every("p", "clue")] == [cards[0].pattern]
 
 
 def test_the_worst_on_the_ladder_comes_first_and_failures_before_the_rest() -> None:

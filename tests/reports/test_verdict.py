@@ -53,6 +53,16 @@ def test_recall_that_fails_alone_does_not_convict_the_deployment(
     assert first.badge.tone == "inconclusive"
 
 
+def test_a_broken_promise_alone_is_named_in_the_headline() -> None:
+    records = runs.faithful()
+    records[-1] = runs.verdict(
+        RunVerdict.UNDECIDED,
+        "undecided: 14 of 14 claims hold, none fails; promised and absent: cached_tokens",
+        counts={"pass": 14, "unmet_expectations": 1},
+    )
+    assert hero(records).headline == "Undecided. What the deployment promises is absent."
+
+
 def test_every_outcome_is_counted_with_its_word_and_its_own_symbol() -> None:
     records: list[AnyRecord] = [runs.manifest(planned_claims=tuple(f"s/{o}" for o in Outcome))]
     records += [
@@ -124,6 +134,10 @@ def test_the_first_miss_can_be_sent_again_and_patches_that_ran_are_named() -> No
     steps = hero(runs.unfaithful_after_abort()).steps
     assert steps[1].command.startswith("fidelity replay runs/20261129T210411Z-a1b2c3 ")
     assert steps[2].text == "Switch the patches off, one at a time: index_keys."
+
+
+def test_patches_are_no_suspects_where_the_model_is_at_its_limit() -> None:
+    assert not [step for step in hero(runs.large()).steps if "patches" in step.text]
 
 
 def test_the_run_folder_is_the_one_that_was_chosen() -> None:
