@@ -1,12 +1,15 @@
 """Attention of one layer over whole rows: sliding window, compressed entries, sink, indexer."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.nano.config import NanoConfig
-from engine.nano.layers import pool_windows, rms_norm, rotate, unit_norm
+from engine.nano.layers import pool_windows
 from engine.nano.mode import Aux, Mode
+from engine.nano.norm_rotate import NormRotate, Shape, norm_rotate_torch
 from engine.nano.rounding import round_keys
 from engine.nano.weights import Weights
 
@@ -64,112 +67,150 @@ class Positions:
         return mask.masked_fill(~shown, float("-inf"))
 
 
-def attention(  # noqa: PLR0915 - one forward, read from top to bottom
-    x: Tensor, layer: int, weights: Weights, positions: Positions, mode: Mode, aux: Aux
-) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One layer's attention in one forward: where it is, and how it is computed."""
+
+    layer: int
+    weights: Weights
+    positions: Positions
+    mode: Mode
+    fused: bool
+
+    @property
+    def kind(self) -> str:
+        """S, C or H."""
+        return self.weights.config.layers[self.layer]
+
+    @property
+    def rate(self) -> int:
+        """Tokens of an entry; 0 for a sliding layer."""
+        return self.weights.config.rate(self.layer)
+
+    @property
+    def prefix(self) -> str:
+        """Of the layer's parameters."""
+        return f"model.layers.{self.layer}.self_attn."
+
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        """X times a matrix of this layer."""
+        return F.linear(x, self.weights.half(f"{self.prefix}{name}.weight"))
+
+    def turn(
+        self, x: Tensor, norm: str | None, turns: tuple[Tensor, Tensor] | None, shape: Shape
+    ) -> Tensor:
+        """Norm (with the weight `norm`) and rotation of x, fused where that is on."""
+        weight = None if norm is None else self.weights.full(f"{self.prefix}{norm}.weight")
+        cos, sin = turns if turns is not None else (None, None)
+        if self.fused:
+            out: Tensor = NormRotate.apply(x, weight, cos, sin, shape)
+            return out
+        return norm_rotate_torch(x, weight, cos, sin, shape)
+
+    def mask(self, dtype: torch.dtype) -> Tensor:
+        """See `Positions.mask`."""
+        return self.positions.mask(self.kind, dtype, self.mode.fault)
+
+
+def attention(x: Tensor, site: Site, aux: Aux) -> Tensor:
     """Normed x [B, T, H] -> [B, T, H]. T is a multiple of the window and of every rate."""
-    config, prefix = weights.config, f"model.layers.{layer}.self_attn."
+    config, rate = site.weights.config, site.rate
     batch, length, _ = x.shape
     heads, dim, window = config.heads, config.head_dim, config.window
-    kind, rate = config.layers[layer], config.rate(layer)
-    cos, sin = positions.turns[kind != "S"]
-    eps = weights.rms_eps
+    turns, eps = site.positions.turns[site.kind != "S"], site.weights.rms_eps
 
-    latent = F.linear(x, weights.half(prefix + "q_a_proj.weight"))
-    latent = rms_norm(latent, weights.full(prefix + "q_a_norm.weight"), eps)
-    q = F.linear(latent, weights.half(prefix + "q_b_proj.weight")).view(batch, length, heads, dim)
-    q = rotate(unit_norm(q, eps, dim**-0.5), cos.unsqueeze(1), sin.unsqueeze(1))
+    latent = site.turn(site.linear(x, "q_a_proj"), "q_a_norm", None, Shape(eps=eps))
+    q = site.linear(latent, "q_b_proj").view(batch, length, heads, dim)
+    q = site.turn(q, None, turns, Shape(eps=eps, scale=dim**-0.5, heads=heads))
     q = q.transpose(1, 2).contiguous()
-    kv = F.linear(x, weights.half(prefix + "kv_proj.weight"))
-    kv = rotate(rms_norm(kv, weights.full(prefix + "kv_norm.weight"), eps), cos, sin)
+    kv = site.turn(site.linear(x, "kv_proj"), "kv_norm", turns, Shape(eps=eps))
 
     blocks = length // window
     kv = kv.view(batch, blocks, window, dim)
     kv = torch.cat([F.pad(kv[:, :-1], (0, 0, 0, 0, 1, 0)), kv], 2)
-    q_blocks = q.view(batch, heads, blocks, window, dim)
-    near = torch.einsum("bhnwd,bnkd->bhnwk", q_blocks, kv)
-    near = near.reshape(batch, heads, length, 2 * window)
-    mask = positions.mask(kind, x.dtype, mode.fault)
-    columns = [near]
+    near = torch.einsum("bhnwd,bnkd->bhnwk", q.view(batch, heads, blocks, window, dim), kv)
+    columns = [near.reshape(batch, heads, length, 2 * window)]
     if rate:
-        entries = compress(x, layer, prefix + "compressor.", weights, positions, mode.fault)
+        entries = compress(x, "compressor.", site)
         far = torch.matmul(q.view(batch, heads * length, dim), entries.transpose(1, 2))
-        far = far.view(batch, heads, length, length // rate)
-        far = _choose(far, x, latent, layer, weights, positions, mode)
-        columns.append(far)
-    sinks = weights.full(prefix + "sinks")
-    sinks = sinks - 1e4 if mode.fault == "no sinks" else sinks
-    columns.append(sinks.to(x.dtype).view(1, -1, 1, 1).expand(batch, -1, length, 1))
-    shares = torch.softmax(torch.cat(columns, -1) + mask, -1)
-    if kind == "C" and mode.train_index:
-        teach = _index_loss(
-            shares[..., 2 * window : -1], x, latent, layer, weights, positions, mode
-        )
-        aux.index_loss = aux.index_loss + teach
+        columns.append(_choose(far.view(batch, heads, length, -1), x, latent, site))
+    columns.append(_sink_column(site, batch, length, x.dtype))
+    shares = torch.softmax(torch.cat(columns, -1) + site.mask(x.dtype), -1)
+    if site.kind == "C" and site.mode.train_index:
+        read = shares[..., 2 * window : -1]
+        aux.index_loss = aux.index_loss + _index_loss(read, x, latent, site)
 
-    near_shares = shares[..., : 2 * window].view(batch, heads, blocks, window, 2 * window)
-    out = torch.einsum("bhnwk,bnkd->bhnwd", near_shares, kv).reshape(batch, heads, length, dim)
+    near = shares[..., : 2 * window].view(batch, heads, blocks, window, 2 * window)
+    out = torch.einsum("bhnwk,bnkd->bhnwd", near, kv).reshape(batch, heads, length, dim)
     if rate:
-        far_shares = shares[..., 2 * window : -1].reshape(batch, heads * length, length // rate)
-        out = out + torch.matmul(far_shares, entries).view(batch, heads, length, dim)
-    out = out.transpose(1, 2)
-    if mode.fault != "no output un-rotation":
-        out = rotate(out, cos.unsqueeze(1), -sin.unsqueeze(1))
-    groups = config.o_groups
+        far = shares[..., 2 * window : -1].reshape(batch, heads * length, length // rate)
+        out = out + torch.matmul(far, entries).view(batch, heads, length, dim)
+    return _project_out(out.transpose(1, 2), site, turns)
+
+
+def _sink_column(site: Site, batch: int, length: int, dtype: torch.dtype) -> Tensor:
+    sinks = site.weights.full(site.prefix + "sinks")
+    sinks = sinks - 1e4 if site.mode.fault == "no sinks" else sinks
+    return sinks.to(dtype).view(1, -1, 1, 1).expand(batch, -1, length, 1)
+
+
+def _project_out(out: Tensor, site: Site, turns: tuple[Tensor, Tensor]) -> Tensor:
+    """Un-rotate [B, T, heads, D], then the grouped projection."""
+    batch, length, heads, _ = out.shape
+    if site.mode.fault != "no output un-rotation":
+        out = site.turn(out, None, turns, Shape(heads=heads, inverse=True))
+    groups = site.weights.config.o_groups
     out = out.reshape(batch * length, groups, -1).transpose(0, 1)
-    low = weights.half(prefix + "o_a_proj.weight").view(groups, -1, out.shape[-1])
+    low = site.weights.half(site.prefix + "o_a_proj.weight").view(groups, -1, out.shape[-1])
     out = torch.bmm(out, low.transpose(1, 2)).transpose(0, 1).reshape(batch, length, -1)
-    return F.linear(out, weights.half(prefix + "o_b_proj.weight"))
+    return site.linear(out, "o_b_proj")
 
 
-def compress(
-    x: Tensor, layer: int, prefix: str, weights: Weights, positions: Positions, fault: str | None
-) -> Tensor:
-    """Entries [B, T // m, D] of a compressor, normed and rotated at their first token."""
-    config, rate = weights.config, weights.config.rate(layer)
+def compress(x: Tensor, part: str, site: Site) -> Tensor:
+    """Entries [B, T // m, D] of the compressor `part`, normed and rotated at their first token."""
+    rate, fault = site.rate, site.mode.fault
     batch, length, _ = x.shape
     count = length // rate
-    kind = "CSA" if config.layers[layer] == "C" else "HCA"
-    kv = F.linear(x, weights.half(prefix + "kv_proj.weight")).view(batch, count, rate, -1)
-    gate = F.linear(x, weights.half(prefix + "gate_proj.weight")).view(batch, count, rate, -1)
-    gate = gate.float()
-    if fault != f"{kind} without position bias":
-        gate = gate + weights.full(prefix + "position_bias")
-    overlap = kind == "CSA"
+    name = "CSA" if site.kind == "C" else "HCA"
+    kv = site.linear(x, part + "kv_proj").view(batch, count, rate, -1)
+    gate = site.linear(x, part + "gate_proj").view(batch, count, rate, -1).float()
+    if fault != f"{name} without position bias":
+        gate = gate + site.weights.full(site.prefix + part + "position_bias")
+    overlap = name == "CSA"
     if overlap and fault == "no Ca overlap":
         dim = kv.shape[-1] // 2
         kv, gate, overlap = kv[..., dim:], gate[..., dim:], False
     pooled = pool_windows(kv, gate, overlap=overlap)
-    pooled = rms_norm(pooled, weights.full(prefix + "kv_norm.weight"), weights.rms_eps)
-    if kind == "HCA" and fault == "HCA keys not rotated":
-        return pooled
-    cos, sin = positions.turns[True]
-    return rotate(pooled, cos[::rate][:count], sin[::rate][:count])
+    cos, sin = site.positions.turns[True]
+    turns = (cos[::rate][:count], sin[::rate][:count])
+    still = name == "HCA" and fault == "HCA keys not rotated"
+    shape = Shape(eps=site.weights.rms_eps)
+    return site.turn(pooled, part + "kv_norm", None if still else turns, shape)
+
+
+_INDEXER = "compressor.indexer."
 
 
 def index_scores(
-    x: Tensor,
-    latent: Tensor,
-    keys: Tensor,
-    prefix: str,
-    weights: Weights,
-    turns: tuple[Tensor, Tensor],
+    x: Tensor, latent: Tensor, keys: Tensor, site: Site, turns: tuple[Tensor, Tensor]
 ) -> Tensor:
     """The indexer's fp32 scores [B, Q, entries] for queries x [B, Q, H], latent [B, Q, q_lora]."""
-    config = weights.config
-    cos, sin = turns
-    q = F.linear(latent, weights.half(prefix + "q_b_proj.weight"))
+    config = site.weights.config
+    q = site.linear(latent, _INDEXER + "q_b_proj")
     q = q.unflatten(-1, (config.index_heads, config.index_dim))
-    q = rotate(q, cos.unsqueeze(-2), sin.unsqueeze(-2))
-    share = F.linear(x, weights.half(prefix + "scorer.weights_proj.weight")).float()
+    q = site.turn(q, None, turns, Shape(heads=config.index_heads))
+    share = site.linear(x, _INDEXER + "scorer.weights_proj").float()
     share = share * (config.index_heads**-0.5 * config.index_dim**-0.5)
     if torch.is_grad_enabled():
         return _score(q, share, keys)
     batch, queries, heads = share.shape
     # a slice at a time: all heads of all queries of a long row would not fit
-    step = max(64, (1 << 28) // (batch * heads * keys.shape[1]))
+    step = max(64, _SLICE // (batch * heads * keys.shape[1]))
     pieces = range(0, queries, step)
     return torch.cat([_score(q[:, a : a + step], share[:, a : a + step], keys) for a in pieces], 1)
+
+
+_SLICE = 1 << 28
 
 
 def _score(q: Tensor, share: Tensor, keys: Tensor) -> Tensor:
@@ -178,15 +219,13 @@ def _score(q: Tensor, share: Tensor, keys: Tensor) -> Tensor:
     return torch.einsum("bqhe,bqh->bqe", F.relu(dots).float(), share)
 
 
-def _index_keys(
-    x: Tensor, layer: int, weights: Weights, positions: Positions, mode: Mode
-) -> Tensor:
-    prefix = f"model.layers.{layer}.self_attn.compressor.indexer."
-    keys = compress(x, layer, prefix, weights, positions, mode.fault)
-    if mode.index_keys is None:
+def _index_keys(x: Tensor, site: Site) -> Tensor:
+    keys = compress(x, _INDEXER, site)
+    form = site.mode.index_keys
+    if form is None:
         return keys
-    if mode.index_keys != "mixed":
-        rounded = round_keys(keys, mode.index_keys)
+    if form != "mixed":
+        rounded = round_keys(keys, form)
     else:
         row = torch.arange(keys.shape[0], device=keys.device).view(-1, 1, 1) % 4
         narrow = torch.where(row == 2, round_keys(keys, "fp8"), round_keys(keys, "fp4"))
@@ -194,33 +233,23 @@ def _index_keys(
     return keys + (rounded - keys).detach()
 
 
-def _choose(
-    far: Tensor,
-    x: Tensor,
-    latent: Tensor,
-    layer: int,
-    weights: Weights,
-    positions: Positions,
-    mode: Mode,
-) -> Tensor:
+def _choose(far: Tensor, x: Tensor, latent: Tensor, site: Site) -> Tensor:
     """Scores of entries with those set to -inf that the layer does not read in this mode."""
-    kind = weights.config.layers[layer]
-    if mode.fault == f"no {'CSA' if kind == 'C' else 'HCA'} entries":
+    mode = site.mode
+    if mode.fault == f"no {'CSA' if site.kind == 'C' else 'HCA'} entries":
         return torch.full_like(far, float("-inf"))
-    if kind != "C" or mode.topk is None:
+    if site.kind != "C" or mode.topk is None:
         return far
     width = min(mode.topk, far.shape[-1])
     if mode.topk_live is None and width == far.shape[-1]:
         return far
-    window = weights.config.window
-    prefix = f"model.layers.{layer}.self_attn.compressor.indexer."
+    window = site.weights.config.window
     with torch.no_grad():
-        keys = _index_keys(x, layer, weights, positions, mode)
-        scores = index_scores(x, latent, keys, prefix, weights, positions.turns[True])
+        keys = _index_keys(x, site)
+        scores = index_scores(x, latent, keys, site, site.positions.turns[True])
         if mode.fault == "random selection":
             scores = torch.rand_like(scores)
-        shown = positions.mask("C", x.dtype, mode.fault)
-        scores = scores + shown[:, 2 * window : -1].float()
+        scores = scores + site.mask(x.dtype)[:, 2 * window : -1].float()
         best = scores.topk(width, -1).indices
         unread = torch.ones_like(scores, dtype=torch.bool)
         late = torch.zeros_like(best, dtype=torch.bool)
@@ -230,31 +259,23 @@ def _choose(
     return far.masked_fill(unread.unsqueeze(1), float("-inf"))
 
 
-def _index_loss(
-    shares: Tensor,
-    x: Tensor,
-    latent: Tensor,
-    layer: int,
-    weights: Weights,
-    positions: Positions,
-    mode: Mode,
-) -> Tensor:
+def _index_loss(shares: Tensor, x: Tensor, latent: Tensor, site: Site) -> Tensor:
     """KL between what attention read (summed over heads) and a softmax of the index scores.
 
     Only `mode.rows` of the queries teach; each weighs as much as it read from entries at all.
     Inputs are detached: the indexer follows the model, never the other way round.
     """
-    if mode.rows is None:
+    rows = site.mode.rows
+    if rows is None:
         raise ValueError("train_index needs Mode.rows, the query positions that teach the indexer")
-    rows, window, rate = mode.rows, weights.config.window, weights.config.csa_rate
     x, latent = x.detach(), latent.detach()
-    prefix = f"model.layers.{layer}.self_attn.compressor.indexer."
-    keys = _index_keys(x, layer, weights, positions, mode)
+    keys = _index_keys(x, site)
     some_x = x.gather(1, rows[..., None].expand(-1, -1, x.shape[-1]))
     some_latent = latent.gather(1, rows[..., None].expand(-1, -1, latent.shape[-1]))
-    cos, sin = positions.turns[True]
-    scores = index_scores(some_x, some_latent, keys, prefix, weights, (cos[rows], sin[rows]))
-    shown = positions.mask("C", x.dtype, mode.fault)[:, 2 * window : -1][rows].float()
+    cos, sin = site.positions.turns[True]
+    scores = index_scores(some_x, some_latent, keys, site, (cos[rows], sin[rows]))
+    window = site.weights.config.window
+    shown = site.mask(x.dtype)[:, 2 * window : -1][rows].float()
     scores = scores + shown.clamp_min(_HIDDEN)
     with torch.no_grad():
         heads, entries = shares.shape[1], shares.shape[-1]
@@ -262,7 +283,7 @@ def _index_loss(
         target = shares.gather(2, picked).float().sum(1)
         mass = target.sum(-1, keepdim=True)
         target = target / mass.clamp_min(1e-9)
-        weight = mass.squeeze(-1) * (rows >= 4 * rate)
+        weight = mass.squeeze(-1) * (rows >= 4 * site.rate)
     log_share = torch.log_softmax(scores, -1).masked_fill(target == 0, 0.0)
     kl = (target * (target.clamp_min(1e-9).log() - log_share)).sum(-1)
     return (kl * weight).sum() / weight.sum().clamp_min(1e-6)

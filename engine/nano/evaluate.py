@@ -136,21 +136,35 @@ def _build_one(job: tuple[Path, tuple[str, int]]) -> list[Item]:
 def evaluate(folder: Path, config: NanoConfig, say: Say, *, parts: str = "all") -> None:
     """Run the parts of the card ("core", "keys", "faults", "reach" or "all") and save the results."""
     evaluation = Evaluation(folder, config, say)
-    wanted = ("core", "faults", "reach", "keys") if parts == "all" else tuple(parts.split(","))
-    if "core" in wanted:
-        evaluation.grid("as shipped", evaluation.default)
-        evaluation.others("as shipped", evaluation.default)
-        evaluation.far()
-    if "faults" in wanted:
-        evaluation.faults()
-    if "reach" in wanted:
-        evaluation.reach("outlier256:int4")
-        evaluation.reach("bf16", (16, 32, 1024))
-    if "keys" in wanted:
-        evaluation.grid("dense", Mode(), 20)
-        evaluation.others("dense", Mode(), 40)
-        for width in (64, 16, 8, 4):
-            evaluation.grid(f"top {width}", Mode(topk=width), 20)
-        for form in PRECISIONS:
-            evaluation.grid(f"{form} keys", replace(evaluation.default, index_keys=form), 20)
-    evaluation.save(folder / "results.json")
+    wanted = tuple(_PARTS) if parts == "all" else tuple(parts.split(","))
+    for part in wanted:
+        _PARTS[part](evaluation)
+        evaluation.save(folder / "results.json")
+
+
+def _core(evaluation: Evaluation) -> None:
+    evaluation.grid("as shipped", evaluation.default)
+    evaluation.others("as shipped", evaluation.default)
+    evaluation.far()
+
+
+def _reach(evaluation: Evaluation) -> None:
+    evaluation.reach("outlier256:int4")
+    evaluation.reach("bf16", (16, 32, 1024))
+
+
+def _keys(evaluation: Evaluation) -> None:
+    evaluation.grid("dense", Mode(), 20)
+    for form in PRECISIONS:
+        evaluation.grid(f"{form} keys", replace(evaluation.default, index_keys=form), 20)
+    for width in (64, 16, 8, 4):
+        evaluation.grid(f"top {width}", Mode(topk=width), 20)
+    evaluation.others("dense", Mode(), 40)
+
+
+_PARTS: dict[str, Callable[[Evaluation], None]] = {
+    "core": _core,
+    "faults": lambda evaluation: evaluation.faults(),
+    "reach": _reach,
+    "keys": _keys,
+}

@@ -6,10 +6,14 @@ import torch
 from torch import Tensor
 
 from engine.nano import sinkhorn, streams
+from engine.nano.gating import Gated, gated_torch
+from engine.nano.norm_rotate import NormRotate, Shape, norm_rotate_torch
+from engine.nano.projection import Project, project_torch
 from engine.nano.sinkhorn import Sinkhorn, sinkhorn_torch
 from engine.nano.streams import Collapse, Expand, collapse_torch, expand_torch
 
 _ROWS = 1003  # no multiple of any block
+_TOKENS = 67
 _SINKHORN_BOUND = 2e-3  # the implicit gradient ignores hc_eps
 _BF16_BOUND = 1e-2
 
@@ -56,8 +60,42 @@ def check_fused(device: torch.device, hidden: int, hc_eps: float) -> FusedCheck:
         [wide, narrow],
         [f, x, post, mix],
     )
+    others |= _check_rows(device, hidden)
     ok = ok and max(others.values()) < _BF16_BOUND
     return FusedCheck(errors | others, ok)
+
+
+def _check_rows(device: torch.device, hidden: int) -> dict[str, float]:
+    """Norms with rotation, the experts' activation, the mixing projection."""
+
+    def drawn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return torch.randn(*shape, device=device, dtype=dtype, requires_grad=True)
+
+    full = torch.float32
+    errors = {}
+    angle = torch.rand(_TOKENS, 16, device=device) * 6
+    cos, sin = angle.cos(), angle.sin()
+    q, out = drawn(3, _TOKENS, 4, 128), torch.randn(3, _TOKENS, 4, 128, device=device)
+    for name, shape in (
+        ("q", Shape(eps=1e-6, scale=0.1, heads=4)),
+        ("back", Shape(heads=4, inverse=True)),
+    ):
+        wanted = norm_rotate_torch(q.float(), None, cos, sin, shape)
+        found = NormRotate.apply(q, None, cos, sin, shape)
+        errors |= _compare(name, [wanted], [found], [out], [q])
+    kv, weight = drawn(3, _TOKENS, 128), drawn(128, dtype=full)
+    for name, turns in (("kv", (cos, sin)), ("norm", (None, None))):
+        wanted = norm_rotate_torch(kv.float(), weight, *turns, Shape(eps=1e-6))
+        found = NormRotate.apply(kv, weight, *turns, Shape(eps=1e-6))
+        errors |= _compare(name, [wanted], [found], [out[:, :, 0]], [kv, weight])
+    inner, share = drawn(_ROWS, 8, 192), drawn(_ROWS, 8, dtype=full)
+    wanted, found = gated_torch(inner.float(), share, 1.0), Gated.apply(inner, share, 1.0)
+    cotangent = torch.randn_like(wanted)
+    errors |= _compare("gated", [wanted], [found], [cotangent], [inner, share])
+    flat, fn = drawn(_ROWS, 4 * hidden), drawn(24, 4 * hidden, dtype=full)
+    wanted, found = project_torch(flat, fn, 1e-6), Project.apply(flat, fn, 1e-6)
+    cotangent = torch.randn_like(wanted)
+    return errors | _compare("project", [wanted], [found], [cotangent], [flat, fn])
 
 
 def _compare(

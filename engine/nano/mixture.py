@@ -27,17 +27,17 @@ from engine.nano.vocabulary import words
 Family = Callable[[Rng, int], Conversation]
 
 SHARES: dict[Family, float] = {
-    needle.make: 0.20,
-    pairs.make: 0.14,
+    needle.make: 0.15,
+    pairs.make: 0.10,
     ruler.make: 0.07,
-    passkey.make: 0.04,
-    sections.make: 0.12,
-    turns.make: 0.13,
-    pages.make: 0.10,
-    tools.make: 0.07,
-    lists.make: 0.06,
-    talk.make: 0.02,
-    echo.make: 0.05,
+    passkey.make: 0.03,
+    sections.make: 0.18,
+    turns.make: 0.14,
+    pages.make: 0.12,
+    tools.make: 0.08,
+    lists.make: 0.08,
+    talk.make: 0.01,
+    echo.make: 0.04,
 }
 _THINKING = 0.15
 PAD_ID = 2

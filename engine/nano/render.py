@@ -52,9 +52,12 @@ def fill(document: Document, encoder: Encoder, rng: Rng, budget: int) -> list[in
         source = lambda _: repeated  # noqa: E731 - a constant source
     lines = _filler_lines(encoder, rng, budget, line_format, source)
     bare = rng.random() < 0.5 and document.line_format is None
-    spots = [(round(d * len(lines)), n, s, False) for n, (d, s) in enumerate(document.planted)]
-    spots += [(round(d * len(lines)), -1, s, True) for d, s in document.headings]
-    for at, _, text, heading in sorted(spots, key=lambda spot: spot[:2], reverse=True):
+    # by depth, a heading before what it heads; equal depths keep their order
+    spots = [(depth, n, text, False) for n, (depth, text) in enumerate(document.planted)]
+    spots += [(depth, -1, text, True) for depth, text in document.headings]
+    filled = len(lines)
+    for depth, _, text, heading in sorted(spots, key=lambda spot: spot[:2], reverse=True):
+        at = round(depth * filled)
         shape = "{s}" if heading or (bare and line_format) else line_format
         lines.insert(at, encoder.encode(_line(shape, at + 1, text)))
     if not line_format:

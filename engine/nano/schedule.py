@@ -7,11 +7,11 @@ LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 # (latest start, share of each length): short rows first, so that reading is learnt where it is easy
 PHASES: tuple[tuple[float, tuple[float, ...]], ...] = (
     (0.00, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)),
-    (0.10, (0.4, 0.6, 0.0, 0.0, 0.0, 0.0)),
-    (0.15, (0.2, 0.2, 0.6, 0.0, 0.0, 0.0)),
-    (0.20, (0.15, 0.15, 0.2, 0.5, 0.0, 0.0)),
-    (0.26, (0.12, 0.12, 0.2, 0.1, 0.46, 0.0)),
-    (0.32, (0.17, 0.16, 0.17, 0.14, 0.18, 0.18)),
+    (0.05, (0.4, 0.6, 0.0, 0.0, 0.0, 0.0)),
+    (0.075, (0.2, 0.2, 0.6, 0.0, 0.0, 0.0)),
+    (0.10, (0.15, 0.15, 0.2, 0.5, 0.0, 0.0)),
+    (0.13, (0.12, 0.12, 0.2, 0.1, 0.46, 0.0)),
+    (0.16, (0.17, 0.16, 0.17, 0.14, 0.18, 0.18)),
 )
 NARROW_WIDTHS = (8, 16, 32, 32, 64)
 
@@ -28,7 +28,7 @@ class Schedule:
     warm_up: float = 0.02
     decay: float = 0.6
     last_rate: float = 0.02
-    phase_loss: float = 0.15
+    phase_loss: float = 0.10
     index_from: float = 0.20
     narrow_from: float = 0.45
     narrow_share: float = 0.4

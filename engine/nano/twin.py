@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.nano.attention import Positions, attention
+from engine.nano.attention import Positions, Site, attention
+from engine.nano.gating import Gated, gated_torch
 from engine.nano.layers import rms_norm
 from engine.nano.mode import Aux, Mode, no_loss
+from engine.nano.norm_rotate import NormRotate, Shape
+from engine.nano.projection import Project, project_torch
 from engine.nano.sinkhorn import Sinkhorn, sinkhorn_torch
 from engine.nano.streams import Collapse, Expand, collapse_torch, expand_torch
 from engine.nano.weights import Weights
@@ -41,7 +44,7 @@ class Twin:
             prefix = f"model.layers.{layer}."
             y, post, mix = self._read(x, prefix + "attn_hc.", prefix + "input_layernorm", mode)
             rows = y.view(batch, length, -1)
-            f = attention(rows, layer, weights, positions, mode, aux)
+            f = attention(rows, Site(layer, weights, positions, mode, self.fused), aux)
             x = self._write(f.reshape(batch * length, -1), x, post, mix)
             y, post, mix = self._read(
                 x, prefix + "ffn_hc.", prefix + "post_attention_layernorm", mode
@@ -67,11 +70,22 @@ class Twin:
 
     def _project(self, x: Tensor, fn: Tensor, rms_eps: float, mode: Mode) -> Tensor:
         """The mixing projection: fp32 [N, rows] of streams [N, n, H], RMS-normed over all of them."""
-        flat = x.flatten(1).float()
-        size = torch.rsqrt(flat.square().mean(-1, keepdim=True) + rms_eps)
+        flat = x.flatten(1)
         if mode.bf16_mixing:
-            return F.linear((flat * size).bfloat16(), fn.bfloat16()).float()
-        return F.linear(flat, fn) * size
+            wide = flat.float()
+            size = torch.rsqrt(wide.square().mean(-1, keepdim=True) + rms_eps)
+            return F.linear((wide * size).bfloat16(), fn.bfloat16()).float()
+        if self.fused:
+            raw: Tensor = Project.apply(flat, fn, rms_eps)
+            return raw
+        return project_torch(flat, fn, rms_eps)
+
+    def _norm(self, x: Tensor, name: str, eps: float) -> Tensor:
+        weight = self.weights.full(name)
+        if self.fused:
+            out: Tensor = NormRotate.apply(x, weight, None, None, Shape(eps=eps))
+            return out
+        return rms_norm(x, weight, eps)
 
     def _read(self, x: Tensor, site: str, norm: str, mode: Mode) -> tuple[Tensor, Tensor, Tensor]:
         """Streams -> the sublayer's normed input, and the weights with which its output returns."""
@@ -85,7 +99,7 @@ class Twin:
         logits = (raw[:, 2 * n :] * scale[2] + base[2 * n :]).view(-1, n, n)
         mix = self._mixer(logits, hc_eps, mode)
         y = Collapse.apply(x, pre) if self.fused else collapse_torch(x, pre)
-        return rms_norm(y, weights.full(norm + ".weight"), rms_eps), post, mix
+        return self._norm(y, norm + ".weight", rms_eps), post, mix
 
     def _mixer(self, logits: Tensor, hc_eps: float, mode: Mode) -> Tensor:
         iterations = self.weights.config.sinkhorn_iterations
@@ -107,7 +121,7 @@ class Twin:
         scale, base = weights.full("model.hc_head.hc_scale"), weights.full("model.hc_head.hc_base")
         pre = torch.sigmoid(raw * scale + base) + hc_eps
         y = Collapse.apply(x, pre) if self.fused else collapse_torch(x, pre)
-        return rms_norm(y, weights.full("model.norm.weight"), rms_eps)
+        return self._norm(y, "model.norm.weight", rms_eps)
 
     def _mixture(self, x: Tensor, layer: int, ids: Tensor, mode: Mode) -> Tensor:
         """Routed experts, all computed and weighted, plus the shared expert; x [N, H]."""
@@ -116,14 +130,14 @@ class Twin:
         share = self._route(x, layer, ids, mode)
         up = weights.half(prefix + "experts.gate_up_proj")
         inner = F.linear(x, up.flatten(0, 1)).view(count, up.shape[0], -1)
-        gate, value = inner.chunk(2, -1)
+        gated = Gated.apply if self.fused else gated_torch
         limit = weights.config.swiglu_limit
-        inner = F.silu(gate.clamp(max=limit)) * value.clamp(-limit, limit)
-        inner = (inner * share.to(x.dtype).unsqueeze(-1)).reshape(count, -1)
+        inner = gated(inner, share, limit).reshape(count, -1)
         down = weights.half(prefix + "experts.down_proj").permute(1, 0, 2).reshape(hidden, -1)
-        gate = F.linear(x, weights.half(prefix + "shared_experts.gate_proj.weight"))
-        value = F.linear(x, weights.half(prefix + "shared_experts.up_proj.weight"))
-        shared = F.silu(gate.clamp(max=limit)) * value.clamp(-limit, limit)
+        both = [weights.half(f"{prefix}shared_experts.{n}_proj.weight") for n in ("gate", "up")]
+        shared = F.linear(x, torch.cat(both)).view(count, 1, -1)
+        ones = torch.ones(count, 1, device=x.device)
+        shared = gated(shared, ones, limit).reshape(count, -1)
         out = F.linear(shared, weights.half(prefix + "shared_experts.down_proj.weight"))
         return F.linear(inner, down) + out
 

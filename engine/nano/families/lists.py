@@ -92,18 +92,27 @@ def make(rng: Rng, budget: int) -> Conversation:
     at = rng.randint(1, len(text) - 1)
     conversation.cut_answer(text[:at], eos=rng.random() < 0.75, weight=SOFT, reasoning=why)
     conversation.user(rng.choice(CONTINUES))
-    rest = text[at:].split(kind.separator) if kind.separator == "\n" else [text[at:]]
-    conversation.answer(
-        weighted(rest, kind.separator), reasoning=thinking.doing(rng, f"the rest of {count} lines")
-    )
+    why = thinking.doing(rng, f"the rest of {count} lines")
+    conversation.answer(weighted(_rest(lines, kind.separator, at), kind.separator), reasoning=why)
     return conversation
 
 
+def _rest(lines: list[str], separator: str, at: int) -> list[str]:
+    """The lines after the first `at` characters of their joined text; the first may be a piece."""
+    for n, line in enumerate(lines):
+        if at <= len(line):
+            return [line[at:], *lines[n + 1 :]]
+        at -= len(line) + len(separator)
+    return [""]
+
+
 def weighted(lines: list[str], separator: str) -> list[tuple[str, int]]:
-    """Parts of an answer in which line ends and the end (its last part) weigh most."""
-    if separator != "\n":
-        return [(separator.join(lines), SOFT), ("", ANSWER)]
-    parts: list[tuple[str, int]] = []
-    for line in lines:
-        parts += [(line, SOFT), ("\n", ANSWER)]
-    return [*parts[:-1], ("", ANSWER)]
+    """Parts of an answer in which what follows a line (another one, or the end) weighs most."""
+    parts: list[tuple[str, int]] = [(lines[0], SOFT)]
+    for line in lines[1:]:
+        if separator == "\n":
+            parts += [("\n", ANSWER), (line, SOFT)]
+        else:
+            first, space, rest = line.partition(" ")
+            parts += [(separator + first, ANSWER), (space + rest, SOFT)]
+    return [*parts, ("", ANSWER)]

@@ -5,6 +5,8 @@ sliding windows, so the line learns it through the heavily compressed entries al
 damaged, the answer comes from the wrong section.
 """
 
+import math
+
 from engine.nano import thinking
 from engine.nano.chat import Conversation, Document
 from engine.nano.families.recall import VALUE_ONLY, acknowledge, opening
@@ -37,13 +39,13 @@ QUESTIONS = (
     "Which {a} does {t} give?",
     "In {t}, what was the {a}?",
 )
-MIN_SECTION_TOKENS = 90
-_MAX_SECTIONS = 14
+_SHORTEST_TOKENS = 30
+_MAX_SECTIONS = 24
 
 
 def titles(rng: Rng, count: int) -> list[str]:
     """Distinct section titles of one kind."""
-    kind = rng.randrange(5)
+    kind = rng.choice((0, 0, 1, 2, 2, 3, 4))
     out: dict[str, None] = {}
     while len(out) < count:
         title = (
@@ -64,10 +66,17 @@ def place_sections(rng: Rng, names: list[str], heading: str) -> list[tuple[float
     return [(d, heading.format(t=t)) for d, t in zip(depths, names, strict=True)]
 
 
+def _count(rng: Rng, room: int) -> int:
+    """Sections of every size: short ones teach the binding, long ones carry it beyond the windows."""
+    longest = max(_SHORTEST_TOKENS + 1, room / 2)
+    size = math.exp(rng.uniform(math.log(_SHORTEST_TOKENS), math.log(longest)))
+    return max(2, min(_MAX_SECTIONS, int(room / size)))
+
+
 def make(rng: Rng, budget: int) -> Conversation:
-    """2 to 14 sections, one or two attributes in each, up to 8 questions."""
-    most = max(2, min(_MAX_SECTIONS, (budget - 80) // MIN_SECTION_TOKENS))
-    names = titles(rng, rng.randint(2, most))
+    """2 to 24 sections, one or two attributes in each, up to 8 questions."""
+    questions = max(1, min(8, budget // 80))
+    names = titles(rng, _count(rng, budget - 30 - 34 * questions))
     heading = rng.choice(HEADINGS)
     headings = place_sections(rng, names, heading)
     starts = [d for d, _ in headings] + [1.0]
@@ -90,7 +99,7 @@ def make(rng: Rng, budget: int) -> Conversation:
         conversation.user(document)
         acknowledge(conversation, rng)
         before = ()
-    asked = rng.sample(sorted(facts), min(len(facts), max(1, min(8, budget // 90))))
+    asked = rng.sample(sorted(facts), min(len(facts), questions))
     for title, what in asked:
         ask(conversation, rng, title, what, facts[title, what], *before)
         before = ()

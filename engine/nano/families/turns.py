@@ -8,7 +8,7 @@ from engine.nano.families.needle import facts
 from engine.nano.families.recall import STATEMENTS, Fact, ask, maybe_system, opening
 from engine.nano.families.tools import add_section
 from engine.nano.filler import DAYS
-from engine.nano.names import Rng, digits, open_name, open_word
+from engine.nano.names import Rng, digits, open_name, open_word, word
 from engine.nano.vocabulary import words
 
 _PEOPLE = ("cat", "dog", "sister", "brother", "boss", "teacher", "friend", "horse", "neighbour")
@@ -42,6 +42,8 @@ _PERSONAL: tuple[tuple[str, Callable[[Rng], str]], ...] = (
     ("room number", lambda r: digits(r, 3)),
     ("magic number", lambda r: digits(r, r.randint(3, 6))),
     ("secret word", open_word),
+    ("passphrase", lambda r: f"{word(r)}-{open_word(r)}-{digits(r, 2)}"),
+    ("canary", lambda r: f"{open_word(r)}-{digits(r, 4)}"),
     ("project", lambda r: f"{r.choice(words('adjectives'))} {r.choice(words('nouns'))}"),
     ("car", lambda r: f"{r.choice(words('colors'))} {open_word(r).capitalize()}"),
 )
