@@ -209,7 +209,9 @@ def test_second(measure):
 """,
         other=GOOD,
     )
-    assert run(pytester).ret == 2
+    result = run(pytester)
+    assert result.ret == 2
+    assert result.parseoutcomes() == {"inconclusive": 1, "passed": 2}  # seen at once, then settled
     outcomes = {name: f.outcome for name, f in findings(pytester).items()}
     assert outcomes == {
         "needle/recall": Outcome.INCONCLUSIVE,
@@ -630,3 +632,27 @@ def test_x(measure):
     torn = [t for t in trials.values() if t.key == "10"]
     assert sorted((t.arm, t.epoch) for t in torn) == [("", 0), ("", 1), ("control", 1)]
     assert len(found.trials) == 60
+
+
+def test_a_pair_with_a_restart_between_its_arms_is_asked_anew_on_resume(pytester, suites):
+    body = """
+from fake_deployment import probes
+from fidelity.probe import Probe, ProbeResult
+async def restarting(ask):
+    ask.client.epochs.epoch += RESTARTS
+    return ProbeResult(ok=True)
+def test_x(measure):
+    arms = {"": probes(30), "control": probes(30)}
+    arms[""].append(Probe(family="fake", key="last", script=restarting))
+    arms["control"].append(Probe(family="fake", key="last", script=restarting))
+    asked = measure.ask_arms(arms, concurrency=1)
+    measure.noninferior(asked[""], asked["control"], 0.10, title="no worse")
+"""
+    suites(turns=body.replace("RESTARTS", "1"))
+    assert run(pytester).ret == 2
+    assert "could not be measured" in findings(pytester)["turns/x"].reason
+    (pytester.path / "test_turns.py").write_text(body.replace("RESTARTS", "0"))
+    assert run(pytester, "--fidelity-resume").ret == 0
+    assert findings(pytester)["turns/x"].n == 31
+    last = [r.epoch for r in records(pytester) if isinstance(r, Trial) and r.key == "last"]
+    assert last == [0, 1, 3, 3]
