@@ -184,6 +184,13 @@ class TestAttentionMod4:
         faulty, _ = ask(make_engine(faults=("attention_mod4",)), prompt(length))
         assert (faulty != healthy) == (length % 4 == 3)
 
+    def test_a_cached_prefix_and_a_short_prompt_are_right(self, make_engine) -> None:
+        engine = make_engine(faults=("attention_mod4",))
+        whole = prompt(199)
+        ask(engine, whole[:80])
+        for token_ids in (whole, prompt(191)):
+            assert ask(engine, token_ids)[0] == ask(make_engine(), token_ids)[0]
+
     def test_strangers_in_the_batch_are_right(self, make_engine) -> None:
         engine = make_engine(faults=("attention_mod4",))
         prompts = [prompt(n, seed=n) for n in (199, 200, 201)]
