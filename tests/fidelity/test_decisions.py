@@ -1,5 +1,7 @@
 """From trials to findings: bounds, trouble, classes, pairs, and who is to blame."""
 
+import random
+
 import pytest
 
 from fidelity.decisions import (
@@ -281,3 +283,42 @@ def test_a_fail_that_only_one_of_several_decisions_barely_bears_is_inconclusive(
     barely = decide(trials(12, 8))  # p .032
     assert barely.outcome is Outcome.FAIL
     assert merge(CLAIM, [barely, decide(trials(22))]).outcome is Outcome.INCONCLUSIVE
+
+
+# error rates
+
+
+def test_false_fails_at_the_threshold_stay_within_five_percent_with_classes_opened():
+    """A model exactly at the claim, 60 trials in four residue classes, 22 fresh for each miss."""
+    rng = random.Random(17)  # noqa: S311 - a simulation
+    fails = opened_at_all = 0
+    for _ in range(400):
+        made = [
+            trial
+            for residue in range(4)
+            for i in range(15)
+            for trial in trials(*_draw(rng), start=residue * 15 + i, cell={"r": residue})
+        ]
+        classes = [
+            opened(f"residue_4={residue}", right, 22 - right, beside=made)
+            for residue in range(4)
+            if any(not t.ok for t in made if t.cell["r"] == residue)
+            for right in [sum(rng.random() < 0.80 for _ in range(22))]
+        ]
+        opened_at_all += bool(classes)
+        fails += decide(made, opened=classes).outcome is Outcome.FAIL
+    assert opened_at_all == 400
+    assert fails <= 33  # 20 expected at most, three standard deviations above
+
+
+def test_false_passes_at_the_threshold_stay_within_five_percent():
+    rng = random.Random(18)  # noqa: S311 - a simulation
+    passes = 0
+    for _ in range(600):
+        right = sum(rng.random() < 0.80 for _ in range(60))
+        passes += decide(trials(right, 60 - right)).outcome is Outcome.PASS
+    assert passes <= 46  # 30 expected at most, three standard deviations above
+
+
+def _draw(rng):
+    return (1, 0) if rng.random() < 0.80 else (0, 1)
