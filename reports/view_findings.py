@@ -45,6 +45,7 @@ class FindingCard:
     reason: str
     parts: tuple[Part, ...]
     """What else the claim holds, with a reason for each."""
+    parts_title: str
     pattern: str
     """What the misses have in common, "" where nothing stands out."""
     evidence: tuple[str, ...]
@@ -102,6 +103,7 @@ def _card(
         badge=OUTCOMES[findings[0].outcome],
         reason=cut(first.reason, 1500) or "No reason is recorded.",
         parts=tuple(parts[:24]) if len(findings) == 1 else (),
+        parts_title=f"{plural(len(parts), 'further part')} of this claim",
         pattern=pattern(trials) if len(findings) == 1 else "",
         evidence=(*_arms(journal, findings), *_evidence(findings, trials)),
         misses=tuple(_miss(trial, conversations) for trial in shown),
@@ -124,11 +126,17 @@ def _arms(journal: Journal, findings: Sequence[Finding]) -> tuple[str, ...]:
         arms: dict[str, Tally] = {}
         for trial in journal.trials:
             if trial.claim == finding.claim and trial.id not in journal.control_trials:
-                arms.setdefault(trial.arm or "plain", Tally()).add(trial)
+                arms.setdefault(_arm(trial), Tally()).add(trial)
         if len(arms) > 1:
             counts = [f"{arm} {counts.text}" for arm, counts in sorted(arms.items())]
             lines.append(f"Right by arm: {joined(counts)}.")
     return tuple(lines)
+
+
+def _arm(trial: Trial) -> str:
+    if trial.stage > 1:
+        return f"fresh probes of {trial.arm or 'a class that missed'}"
+    return trial.arm or "plain"
 
 
 def _evidence(findings: Sequence[Finding], trials: Sequence[Trial]) -> tuple[str, ...]:

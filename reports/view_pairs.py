@@ -98,7 +98,7 @@ def _control(journal: Journal, trial: Trial) -> tuple[Trial | None, str]:
     """Return the trial that shows how it should have gone, and what it is to the failure."""
     right = [other for other in journal.trials if other.ok and other.exchanges]
     same = [other for other in right if other.claim == trial.claim]
-    arms = [other for other in same if other.arm != trial.arm]
+    arms = [other for other in same if _arm(other) != _arm(trial)]
     if arms:
         best = min(arms, key=lambda other: (*_unlike(trial, other), other.id))
         arm = f"arm “{best.arm}”" if best.arm else "the plain arm"
@@ -109,6 +109,11 @@ def _control(journal: Journal, trial: Trial) -> tuple[Trial | None, str]:
         best = min(near, key=lambda other: (*_unlike(trial, other), other.id))
         return best, "The nearest trial that went right"
     return None, "No trial of this suite went right, so there is nothing to compare with."
+
+
+def _arm(trial: Trial) -> str:
+    """Return the arm of a trial; fresh probes of a class that missed are no arm of their own."""
+    return "" if trial.stage > 1 else trial.arm
 
 
 def _unlike(trial: Trial, other: Trial) -> tuple[bool, int, float]:

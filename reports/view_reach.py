@@ -72,10 +72,13 @@ class _Level:
 def reach_of(journal: Journal) -> Reach:
     """Return the effective context of a run's needle trials.
 
-    Second-stage trials are left out: they were asked because something had failed there.
+    Left out are second-stage trials, which were asked because something had failed there, and
+    the few around a boundary, which are no sample of a length.
     """
     trials = [
-        trial for trial in needle_trials(journal) if trial.stage == 1 and trial.ok is not None
+        trial
+        for trial in needle_trials(journal)
+        if trial.stage == 1 and trial.ok is not None and "boundary" not in trial.cell
     ]
     levels = _levels(trials)
     if not levels:

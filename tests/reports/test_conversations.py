@@ -88,6 +88,20 @@ def test_without_another_arm_the_nearest_right_trial_is_the_comparison() -> None
     assert pair.control.trial == "needle-1043-19"  # the same depth and kind of needle
 
 
+def test_fresh_probes_of_a_class_are_no_control() -> None:
+    trials = [runs.needle(n, 1024 + n, ok=n != 4) for n in range(20)]
+    fresh = [
+        runs.needle(4, 1028, id=f"f{n}", key=f"f{n}", stage=2, arm="class residue_4=0")
+        for n in range(3)
+    ]
+    finding = runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials, threshold=0.999)
+    report = report_of([*trials, *fresh, finding])
+    assert report.pairs[0].control_label == "The nearest trial that went right"
+    assert report.cards[0].evidence[0] == (
+        "Right by arm: fresh probes of class residue_4=0 3/3 and plain 19/20."
+    )
+
+
 def test_hostile_text_is_shown_as_text() -> None:
     html = reports.render_html(runs.hostile())
     assert "<script>alert" not in html

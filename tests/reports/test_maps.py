@@ -158,6 +158,14 @@ def test_second_stage_trials_do_not_bend_the_curve() -> None:
     assert reach.estimate == "at least 8,192 tokens"
 
 
+def test_the_few_trials_around_a_boundary_are_no_sample_of_a_length() -> None:
+    edge = {"length_tokens": 128, "depth_frac": 0.5, "needle_kind": "name", "boundary": "128+1"}
+    around = [runs.needle(n, 128, ok=n > 0, cell=edge) for n in range(3)]
+    report = report_of([*around, *reach_run({})])
+    assert report.reach.estimate == "at least 8,192 tokens"
+    assert report.needles.by_depth.rows[-1][1][0].text == "2/3"
+
+
 def test_a_cluster_is_one_observation_in_the_bounds() -> None:
     trials = [runs.needle(n, 512, cluster=f"haystack {n // 10}") for n in range(40)]
     (point,) = report_of(trials).reach.points

@@ -24,6 +24,7 @@ def test_every_row_of_a_table_has_the_cells_of_its_header(name: str) -> None:
     for block in re.findall(r"(?:^\|.*\n)+", summary, flags=re.MULTILINE):
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
         assert len(widths) == 1, block
+        assert set(block.splitlines()[1]) <= set("| -"), block
 
 
 def test_the_summary_says_what_the_page_says() -> None:
