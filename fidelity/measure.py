@@ -28,20 +28,9 @@ from fidelity.errors import (
     NotApplicable,
     Violation,
 )
-from fidelity.opened import (
-    CLASS_THRESHOLD,
-    CLASS_TRIALS,
-    CLASSES_TO_LOCALISE,
-    Classes,
-    OpenedClass,
-    classes_p,
-    missed_classes,
-    outside,
-    pool_already_fails,
-)
+from fidelity.opened import CLASS_THRESHOLD, CLASS_TRIALS, Classes, OpenedClass, second_stage
 from fidelity.probe import Probe
 from fidelity.records import Control, Finding, Trial
-from fidelity.stats import ALPHA
 from fidelity.words import Blame, Budget, ControlKind, Ladder, Outcome, Traffic
 
 if TYPE_CHECKING:
@@ -222,25 +211,11 @@ class Measure:
             threshold: the class's claim.
             n: fresh probes a class.
         """
-        names = missed_classes(trials, classes)
-        most = CLASSES_TO_LOCALISE if pool_already_fails(trials, threshold) else len(names)
-        found = {
-            name: OpenedClass(
-                name=name, threshold=threshold, trials=(), stage_one=outside(trials, classes, name)
-            )
-            for name in names
-        }
-        for name in names[:most]:
-            asked = self.ask(fresh(name, n), arm=f"class {name}", stage=2)
-            found[name] = OpenedClass(
-                name=name,
-                threshold=threshold,
-                trials=tuple(asked),
-                stage_one=found[name].stage_one,
-            )
-            if 2 * classes_p(list(found.values())) < ALPHA:
-                break
-        opened = list(found.values())
+
+        def asked(name: str) -> list[Trial]:
+            return self.ask(fresh(name, n), arm=f"class {name}", stage=2)
+
+        opened = second_stage(trials, classes, asked, threshold=threshold)
         self._opened += opened
         return opened
 
