@@ -45,7 +45,7 @@ class Client(ServerCalls):
         self.profile = profile or RequestProfile()
         self.queue_watch = QueueWatch(self._read_queue, pacer)
         self._exchanger = Exchanger(
-            transport, self.timeouts, tuple(replica_headers), self._aborted_ids
+            transport, self.timeouts, tuple(replica_headers), self._aborted_ids, self.abort
         )
 
     # ---- generation
@@ -123,7 +123,7 @@ class Client(ServerCalls):
             self._sent_ids.add(outgoing.request_id)
             reply: Reply | Refused | None = None
             try:
-                reply = await self._exchanger.run(outgoing, question, self.abort)
+                reply = await self._exchanger.run(outgoing, question)
             except EndpointError as error:
                 self._identity_due = 0.0  # whoever answers next may be a restarted server
                 raise self._with_log(error) from error

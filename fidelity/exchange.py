@@ -1,5 +1,6 @@
 """One request and its answer, sent once: streamed or whole, finished or aborted by us."""
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -31,48 +32,60 @@ class Exchanger:
         timeouts: Timeouts,
         replica_headers: tuple[str, ...],
         aborted: set[str],
+        abort: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Send nothing yet; `aborted` holds the ids that an abort call named."""
+        """Send nothing yet; `abort` calls the server's abort, `aborted` holds the ids it named."""
         self._transport = transport
         self._timeouts = timeouts
         self._replica_headers = tuple(name.lower() for name in replica_headers)
         self._aborted = aborted
+        self._abort = abort
 
-    async def run(
-        self,
-        outgoing: Outgoing,
-        question: Question,
-        abort: Callable[[str], Awaitable[None]],
-    ) -> Reply | Refused:
+    async def run(self, outgoing: Outgoing, question: Question) -> Reply | Refused:
         """Send the request once.
 
         Raises:
             EndpointError: whatever is not an answer, in one sentence.
         """
-        clock = Stopwatch()
-        limit = question.timeout_s or self._timeouts.total_s(
-            outgoing.prompt_tokens, question.max_tokens
-        )
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream" if question.streamed else "application/json",
-            "X-Request-Id": outgoing.request_id,
-        }
-        # a stream owes its headers by the time of its first delta; a whole answer comes at its end
-        first = self._timeouts.first_s(outgoing.prompt_tokens)
+        clock, draft = Stopwatch(), Draft()
+        after_s = math.inf if question.abort_after_s is None else question.abort_after_s
         try:
-            with anyio.fail_after(min(first, limit) if question.streamed else limit) as scope:
-                async with self._transport.stream(
-                    "POST", outgoing.url, content=outgoing.body, headers=headers
-                ) as incoming:
-                    scope.deadline += limit - min(first, limit) if question.streamed else 0
-                    return await self._receive(outgoing, question, incoming, clock, abort)
+            with anyio.move_on_after(after_s):
+                return await self._within_time(outgoing, question, clock, draft)
         except TimeoutError:
             raise EndpointError(
                 f"POST {outgoing.url} did not end within {clock.elapsed_s:.0f} s"
                 f" (prompt of up to {outgoing.prompt_tokens} tokens, max_tokens"
                 f" {question.max_tokens}): look at the server's log, or raise --fidelity-timeout-s"
             ) from None
+        # our own time was up: the connection is closed by now
+        return self._reply(outgoing, question, Incoming(200, {}), clock, draft, aborted=True)
+
+    async def _within_time(
+        self,
+        outgoing: Outgoing,
+        question: Question,
+        clock: Stopwatch,
+        draft: Draft,
+    ) -> Reply | Refused:
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream" if question.streamed else "application/json",
+            "X-Request-Id": outgoing.request_id,
+        }
+        limit = question.timeout_s or self._timeouts.total_s(
+            outgoing.prompt_tokens, question.max_tokens
+        )
+        # a stream owes its headers by the time of its first delta; a whole answer comes at its end
+        first = min(limit, self._timeouts.first_s(outgoing.prompt_tokens))
+        with anyio.fail_after(first if question.streamed else limit) as scope:
+            async with self._transport.stream(
+                "POST", outgoing.url, content=outgoing.body, headers=headers
+            ) as incoming:
+                scope.deadline += limit - first if question.streamed else 0
+                if incoming.status != 200:
+                    return await self._other_status(outgoing, question, incoming, clock)
+                return await self._receive(outgoing, question, incoming, clock, draft)
 
     async def _receive(
         self,
@@ -80,17 +93,16 @@ class Exchanger:
         question: Question,
         incoming: Incoming,
         clock: Stopwatch,
-        abort: Callable[[str], Awaitable[None]],
+        draft: Draft,
     ) -> Reply | Refused:
-        if incoming.status != 200:
-            return await self._other_status(outgoing, question, incoming, clock)
-        draft = Draft()
         content_type = incoming.headers.get("content-type", "")
         raw: dict[str, Any] | None = None
         aborted = False
-        if question.streamed and "text/event-stream" in content_type:
+        # proxies lose the type of a stream; a body that says it is something else is no stream
+        is_other = any(word in content_type for word in ("json", "html"))
+        if question.streamed and not is_other:
             stream = StreamReader(outgoing, question, incoming, self._timeouts, self._redactor)
-            outcome = await stream.read(draft, clock, self._aborter(outgoing, question, abort))
+            outcome = await stream.read(draft, clock, self._aborter(outgoing, question))
             if isinstance(outcome, Refused):
                 return outcome
             aborted = outcome
@@ -105,18 +117,13 @@ class Exchanger:
     def _redactor(self) -> Redactor:
         return self._transport.redactor
 
-    def _aborter(
-        self,
-        outgoing: Outgoing,
-        question: Question,
-        abort: Callable[[str], Awaitable[None]],
-    ) -> Callable[[], Awaitable[bool]]:
+    def _aborter(self, outgoing: Outgoing, question: Question) -> Callable[[], Awaitable[bool]]:
         """Return what stops the stream; its result says whether to close the connection."""
 
         async def stop() -> bool:
             if not question.abort_by_call:
                 return True
-            await abort(outgoing.request_id)
+            await self._abort(outgoing.request_id)
             return False
 
         return stop
@@ -165,7 +172,7 @@ class Exchanger:
         draft: Draft,
         *,
         aborted: bool,
-        raw: dict[str, Any] | None,
+        raw: dict[str, Any] | None = None,
     ) -> Reply:
         try:
             text, reasoning = draft.texts(inline_think=outgoing.inline_think)

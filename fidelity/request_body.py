@@ -32,6 +32,7 @@ class AskOptions(TypedDict, total=False):
     extra: Mapping[str, Any] | None
     request_id: str | None
     abort_after_tokens: int | None
+    abort_after_s: float | None
     abort_by_call: bool
     traffic: Traffic
     timeout_s: float | None
@@ -53,6 +54,8 @@ class Question:
         extra: body fields on top of everything, the caller's own risk.
         abort_after_tokens: stop after that many deltas that carry output; 0 as soon as the
             headers are there. A delta is not a token: it is the least that the server has made.
+        abort_after_s: close the connection after that time, whatever has come: the only way into
+            a prefill.
         abort_by_call: stop by the server's abort call with our full id, not by closing.
         allow_status: statuses that are an answer and not trouble; they are never waited out.
     """
@@ -76,6 +79,7 @@ class Question:
     extra: Mapping[str, Any] | None = None
     request_id: str | None = None
     abort_after_tokens: int | None = None
+    abort_after_s: float | None = None
     abort_by_call: bool = False
     traffic: Traffic = Traffic.PASSIVE
     timeout_s: float | None = None
@@ -89,7 +93,7 @@ class Question:
     @property
     def streamed(self) -> bool:
         """Prompt logprobs come whole; an abort needs a stream."""
-        if self.abort_after_tokens is not None:
+        if self.abort_after_tokens is not None or self.abort_after_s is not None:
             return True
         return self.stream and self.prompt_logprobs is None
 

@@ -80,7 +80,7 @@ class ServerCalls:
     async def models(self) -> list[dict[str, Any]]:
         """Return the entries of /v1/models."""
         url = f"{self.transport.base_url}/models"
-        answer = await self._get_json(url)
+        answer = self._json_of("GET", url, await self._waited_out("GET", url, None))
         try:
             data = shape.sequence(shape.mapping(answer, "the answer").get("data"), "data")
             return [shape.mapping(entry, "data[]") for entry in data]
@@ -150,7 +150,7 @@ class ServerCalls:
             raise CapabilityMissing(
                 f"a server of dialect {self.server.dialect.name!r} has no flush"
             )
-        answer = await self._send("POST", path, b"")
+        answer = await self._send("POST", f"{self.transport.root_url}{path}", b"")
         if answer.status != 200:
             raise self._trouble("POST", path, answer)
 
@@ -173,7 +173,7 @@ class ServerCalls:
         path = self.server.dialect.abort_path or ""
         self._aborted_ids.add(request_id)
         body = {self.server.dialect.request_id_field or "rid": request_id}
-        answer = await self._send("POST", path, as_json(body))
+        answer = await self._send("POST", f"{self.transport.root_url}{path}", as_json(body))
         if answer.status != 200:
             raise self._trouble("POST", path, answer)
 
@@ -210,13 +210,13 @@ class ServerCalls:
     async def _read_queue(self) -> float | None:
         return pick(await self.metrics(), self.server.dialect.queue_gauges)
 
-    async def _send(self, method: str, path: str, body: bytes | None) -> Answer:
+    async def _send(self, method: str, url: str, body: bytes | None) -> Answer:
         await self.caps.admit()
         headers = {"Content-Type": "application/json"} if body is not None else None
         try:
             return await self.transport.fetch(
                 method,
-                f"{self.transport.root_url}{path}",
+                url,
                 content=body,
                 headers=headers,
                 timeout_s=max(_SMALL_ANSWER_S, self.timeouts.idle_s),
@@ -225,28 +225,23 @@ class ServerCalls:
             raise self._with_log(error) from error
 
     async def get(self, url: str) -> Answer:
-        """GET a whole URL, whatever its status."""
-        await self.caps.admit()
-        limit = min(_SMALL_ANSWER_S, self.timeouts.idle_s)
-        try:
-            return await self.transport.fetch("GET", url, timeout_s=limit)
-        except EndpointError as error:
-            raise self._with_log(error) from error
+        """GET a whole URL once, whatever its status."""
+        return await self._send("GET", url, None)
 
     async def _get_json(self, url: str) -> Any:
-        answer = await self.get(url)
-        return self._json_of("GET", url, answer)
+        return self._json_of("GET", url, await self.get(url))
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        url = f"{self.transport.root_url}{path}"
+        return self._json_of("POST", url, await self._waited_out("POST", url, as_json(body)))
+
+    async def _waited_out(self, method: str, url: str, body: bytes | None) -> Answer:
         waiting = Waiting()
-        while True:
-            answer = await self._send("POST", path, as_json(body))
-            url = f"{self.transport.root_url}{path}"
-            if answer.status not in BUSY:
-                return self._json_of("POST", url, answer)
-            seen = f"POST {url} answered {answer.status}"
+        while (answer := await self._send(method, url, body)).status in BUSY:
             asked = Refused.of(answer.status, answer.headers, answer.body, self._redactor)
+            seen = f"{method} {url} answered {answer.status} ({asked.said!r})"
             await self.pacer.back_off(waiting, asked_s=asked.retry_after_s, seen=seen)
+        return answer
 
     def _json_of(self, method: str, url: str, answer: Answer) -> Any:
         content_type = answer.headers.get("content-type", "")

@@ -6,7 +6,7 @@ A request is sent once. Nothing here repeats one, since it may have been execute
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,6 +24,11 @@ CONNECT_TIMEOUT_S = 10.0
 _KEEPALIVE_S = 2.0
 
 
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole answer."""
@@ -39,7 +44,7 @@ class Incoming:
 
     status: int
     headers: Mapping[str, str]
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncIterator[bytes] = field(default_factory=_nothing)
 
 
 class Transport:

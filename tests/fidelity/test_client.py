@@ -302,6 +302,18 @@ async def test_an_abort_after_zero_deltas_closes_as_soon_as_the_headers_are_ther
     assert (reply.aborted, reply.text, reply.e2e_s < 5) == (True, "", True)
 
 
+@pytest.mark.parametrize("name", ["silent_headers", "silent_stream", "endless_slow"])
+async def test_an_abort_after_a_time_closes_the_socket_whatever_has_come(name):
+    with HostileServer(name) as server:
+        async with client_of(server.base_url, idle_s=30) as client:
+            reply = await client.chat(HELLO, max_tokens=100, abort_after_s=0.3)
+        assert server.wait_until(lambda: len(server.closed_early) == 1)
+    assert reply.aborted
+    assert reply.chunks == reply.text.count("na ")
+    assert (reply.chunks > 0) == (name == "endless_slow")
+    assert 0.25 < reply.e2e_s < 5
+
+
 class _Abortable(TinyServer):
     """Streams until somebody calls abort with the full id of the stream."""
 
@@ -506,6 +518,30 @@ async def test_secrets_in_server_info_are_redacted():
         "echo": "[redacted]",
         "port": 1,
     }
+
+
+async def test_small_calls_wait_for_an_overloaded_server_too():
+    async def handle(request, connection):
+        if len(server.requests) < 3:
+            await connection.respond(503, {"error": {"message": "Loading model"}})
+        else:
+            await connection.respond(200, {"data": [{"id": "m"}]})
+
+    with TinyServer(handle) as server:
+        async with client_of(server.base_url) as client:
+            assert await client.models() == [{"id": "m"}]
+        assert len(server.requests) == 3
+
+
+async def test_a_stream_whose_type_a_proxy_lost_is_read_as_one():
+    async def handle(request, connection):
+        await connection.start(headers={"content-type": "application/octet-stream"})
+        await connection.event(delta("x", "stop"))
+        await connection.end()
+
+    with TinyServer(handle) as server:
+        async with client_of(server.base_url) as client:
+            assert (await client.chat(HELLO, max_tokens=1)).text == "x"
 
 
 async def test_metrics_are_summed_over_labels_and_hostile_lines_left_out():
