@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fidelity.records import Finding, Trial
 from fidelity.words import Outcome
-from reports.view_axes import LENGTH, number
+from reports.view_axes import LENGTH, prompt_length
 from reports.view_dialogue import Conversation, conversation_of
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
@@ -117,9 +117,15 @@ def _arm(trial: Trial) -> str:
 
 
 def _unlike(trial: Trial, other: Trial) -> tuple[bool, int, float]:
+    """Return how far another trial is from this one: another probe, other axes, other length."""
     different = sum(
-        other.cell.get(axis) != value for axis, value in trial.cell.items() if axis != LENGTH
+        other.cell.get(axis) != value
+        for axis, value in trial.cell.items()
+        if axis not in _LENGTHS and not axis.startswith("residue_")
     )
-    here, there = number(trial, LENGTH), number(other, LENGTH)
+    here, there = prompt_length(trial), prompt_length(other)
     apart = abs(here - there) if here is not None and there is not None else 0.0
     return not (trial.key and trial.key == other.key), different, apart
+
+
+_LENGTHS = (LENGTH, "prompt_tokens")

@@ -39,8 +39,8 @@ def cut(text: str, limit: int = 900) -> str:
     """
     if len(text) <= limit:
         return text
-    head, tail = limit * 2 // 3, limit // 3
-    return f"{text[:head]} … [{len(text) - head - tail:,} characters not shown] … {text[-tail:]}"
+    head, tail = limit * 2 // 3, len(text) - limit // 3
+    return f"{text[:head]}{_gap(text[head:tail])}{text[tail:]}"
 
 
 def cut_around(text: str, word: str, limit: int) -> str:
@@ -48,18 +48,25 @@ def cut_around(text: str, word: str, limit: int) -> str:
 
     `word` must be in `text`.
     """
-    if len(text) <= limit:
-        return text
     short = cut(text, limit)
     if word in short:
         return short
     place, third = text.index(word), limit // 3
     start, end = max(third, place - third // 2), min(len(text), place + len(word) + third // 2)
     tail = max(end, len(text) - third)
-    return (
-        f"{text[:third]} … [{start - third:,} characters not shown] … {text[start:end]} … "
-        f"[{tail - end:,} characters not shown] … {text[tail:]}"
-    )
+    middle, last = text[start:end], text[tail:]
+    return f"{text[:third]}{_gap(text[third:start])}{middle}{_gap(text[end:tail])}{last}"
+
+
+_CUT_BEFORE = re.compile(r" \.\.\. \[(\d{1,12}) characters\] \.\.\. ")
+"""What stands in a journal where the harness cut a text."""
+
+
+def _gap(hidden: str) -> str:
+    """Return the note in place of `hidden`, which may hold a place that was cut before."""
+    count = len(_CUT_BEFORE.sub("", hidden))
+    count += sum(int(match[1]) for match in _CUT_BEFORE.finditer(hidden))
+    return f" … [{count:,} characters not shown] … " if count else ""
 
 
 def one_line(text: str, limit: int = 160) -> str:

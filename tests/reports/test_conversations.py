@@ -4,6 +4,7 @@ import msgspec
 
 import reports
 from fidelity.records import AnyRecord, ToolCall
+from fidelity.words import Outcome
 from reports.view import report_of
 from reports.view_dialogue import conversation_of
 from tests.reports import runs
@@ -86,6 +87,33 @@ def test_without_another_arm_the_nearest_right_trial_is_the_comparison() -> None
     assert pair.control_label == "The nearest trial that went right"
     assert pair.control is not None
     assert pair.control.trial == "needle-1043-19"  # the same depth and kind of needle
+
+
+def test_the_nearest_trial_is_near_in_length_and_alike_in_kind_whatever_its_residue() -> None:
+    def axes(length: int, kind: str) -> dict[str, str | int | float]:
+        return {
+            "length_tokens": length,
+            "needle_kind": kind,
+            "prompt_tokens": length,
+            "residue_4": length % 4,
+        }
+
+    lost = runs.needle(1, 8139, ok=False, cell=axes(8139, "key value"))
+    same_residue = runs.needle(2, 203, cell=axes(203, "single"))
+    near = runs.needle(3, 8140, cell=axes(8140, "key value"))
+    trials = [lost, same_residue, near]
+    finding = runs.rate_finding(lost.claim, "recall", trials, outcome=Outcome.FAIL)
+    records = [msgspec.structs.replace(trial, claim=lost.claim) for trial in trials]
+    (pair,) = report_of([*records, finding]).pairs
+    assert pair.control is not None
+    assert pair.control.trial == near.id
+
+
+def test_what_the_journal_cut_is_counted_with_what_the_page_cuts() -> None:
+    kept = f"{'a' * 1333} ... [22000 characters] ... {'b' * 666}"
+    talk = conversation_of(runs.needle(1, 512, exchanges=(runs.exchange(kept, "yes"),)))
+    (text, _) = talk.requests[0].turns[0].pieces[0]
+    assert f"… [{22_000 + 1333 + 666 - 466 - 233:,} characters not shown] …" in text
 
 
 def test_fresh_probes_of_a_class_are_no_control() -> None:
