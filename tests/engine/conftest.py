@@ -165,7 +165,6 @@ def make_engine(tiny_checkpoint) -> Callable[..., Engine]:
     def build(**flags) -> Engine:
         flags.setdefault("model", str(tiny_checkpoint))
         flags.setdefault("max_total_tokens", 8192)
-        flags.setdefault("kernels", "native")
         return Engine(EngineConfig(**flags))
 
     return build
