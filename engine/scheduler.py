@@ -186,17 +186,23 @@ class Scheduler:
         self, slices: list[Slice], result: StepResult, sampled: list[Sampled]
     ) -> list[tuple[Sequence, Output]]:
         """Take a step's result: what was computed, what was drawn, what ends."""
+        read = [
+            sequence
+            for sequence, count in slices
+            if sequence.num_computed < sequence.prompt_tokens <= sequence.num_computed + count
+        ]
         for sequence, count in slices:
-            prefilling = sequence.num_computed < sequence.prompt_tokens
             sequence.num_computed += count
-            if prefilling and sequence.num_uncomputed == 0:
-                self.engine.ownership.publish(sequence)
         drawn = [
             (sequence, draw)
             for sequence, draw in zip(result.sequences, sampled, strict=True)
             if sequence.end_requested is None
         ]
         outputs = [(sequence, self.append(sequence, draw)) for sequence, draw in drawn]
+        for sequence in read:
+            # Others may share the prompt from now on; one whose logits were no numbers has ended.
+            if sequence.status is Status.RUNNING:
+                self.engine.ownership.publish(sequence)
         self.statistics.count_generated(sum(len(o.new_token_ids) for _, o in outputs))
         return outputs
 

@@ -314,6 +314,8 @@ def test_logits_that_are_no_numbers_are_an_error_and_no_token(make_engine) -> No
     assert result[-1].finish_reason == "error"
     assert "position 6 are not finite" in result[-1].error
     assert tokens(result) == []
+    engine.generate([prompt(100)], GREEDY)
+    assert engine.prefix_tree.num_pages == 0, "what led to such logits must not be shared"
 
 
 def test_a_listener_that_is_gone_ends_its_request(make_engine) -> None:
