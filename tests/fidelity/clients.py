@@ -24,7 +24,7 @@ async def client_of(
     dialect: str = "openai",
     key: str | None = None,
     key_env: str | None = None,
-    idle_s: float = 0.4,
+    idle_s: float = 0.3,
     max_wait_s: float = 5.0,
     max_requests: int = 10_000,
     max_tokens: int | None = 10_000_000,

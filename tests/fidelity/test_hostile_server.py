@@ -44,6 +44,7 @@ SENTENCES = {
     "no_answer": ("cut before the answer ended", "look at the server's log"),
     "not_http": ("cut before the answer ended", "look at the server's log"),
 }
+STREAMS_ONLY = {"negative_usage", "lone_surrogate"}
 TOLERATED = {
     "healthy",
     "crlf",
@@ -76,10 +77,8 @@ async def test_trouble_is_one_sentence_with_the_url_and_what_to_do(name):
     assert time.monotonic() - started < 4
 
 
-@pytest.mark.parametrize("name", sorted(SENTENCES))
+@pytest.mark.parametrize("name", sorted(set(SENTENCES) - STREAMS_ONLY))
 async def test_trouble_of_a_one_shot_request_is_an_endpoint_error_too(name):
-    if name in {"negative_usage", "lone_surrogate", "finish_without_done"}:
-        pytest.skip("streams only")
     with HostileServer(name) as server:
         async with client_of(server.base_url) as client:
             with pytest.raises(EndpointError, match="/v1/completions"):
@@ -157,25 +156,25 @@ async def test_unusual_answers_that_are_right_are_taken(name, text, finish):
     "name", ["busy_429_seconds", "busy_429_date", "busy_429", "busy_503", "busy_in_stream"]
 )
 async def test_overload_is_waited_out(name):
-    with HostileServer(name, times=2) as server:
+    with HostileServer(name, times=1) as server:
         async with client_of(server.base_url) as client:
             reply = await client.chat(HELLO, max_tokens=7)
-        assert server.generations == 3
-    assert (reply.text, reply.attempts) == ("The sea is wide and blue.", 3)
-    assert reply.waited_s > 0.15
+        assert server.generations == 2
+    assert (reply.text, reply.attempts) == ("The sea is wide and blue.", 2)
+    assert reply.waited_s > 0.05
 
 
 @pytest.mark.parametrize("name", ["busy_429", "busy_503", "busy_in_stream"])
 async def test_overload_that_lasts_ends_at_the_cap_on_waiting(name):
     started = time.monotonic()
     with HostileServer(name) as server:
-        async with client_of(server.base_url, max_wait_s=1.0) as client:
+        async with client_of(server.base_url, max_wait_s=0.9) as client:
             with pytest.raises(Overloaded, match="the cap on waiting is 1 s") as caught:
                 await client.chat(HELLO, max_tokens=4)
             with pytest.raises(Overloaded):
                 await client.chat(HELLO, max_tokens=4)
         assert "The request queue is full" in str(caught.value)
-        assert server.generations in {3, 4}, "the second request fails at its first refusal"
+        assert server.generations == 3, "the second request fails at its first refusal"
     assert time.monotonic() - started < 4
 
 
