@@ -96,6 +96,7 @@ def test_the_nearest_trial_is_near_in_length_and_alike_in_kind_whatever_its_resi
             "needle_kind": kind,
             "prompt_tokens": length,
             "residue_4": length % 4,
+            "residue_16": length % 16,
         }
 
     lost = runs.needle(1, 8139, ok=False, cell=axes(8139, "key value"))

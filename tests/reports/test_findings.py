@@ -148,6 +148,9 @@ def test_a_difference_is_not_shown_as_a_count_of_right_answers() -> None:
     assert (row.counts, row.effect) == ("", "difference of rates -0.071")
     assert (row.bounds, row.threshold) == ("-0.19 to 0.02", "-0.1")
     assert row.gauge is None
+    gained = msgspec.structs.replace(finding, effect=0.1, interval=(0.02, 0.3), threshold=None)
+    ((row,),) = [suite.rows for suite in report_of([gained]).claims.suites]
+    assert (row.counts, row.gauge) == ("", None)
 
 
 def merged(**changes: object) -> Finding:

@@ -109,6 +109,11 @@ def test_misses_without_a_pattern_get_no_sentence() -> None:
     assert report_of([runs.manifest(), *trials]).needles.pattern == ""
 
 
+def test_a_class_that_is_mostly_right_is_no_pattern() -> None:
+    trials = [runs.needle(n, 512, ok=n not in {2, 7}) for n in range(44)]  # both at depth 0.5
+    assert report_of([runs.manifest(), *trials]).needles.pattern == ""
+
+
 def reach_run(wrong: dict[int, int], per_length: int = 44) -> list[AnyRecord]:
     return [
         runs.needle(n, length, ok=n >= wrong.get(length, 0))
@@ -141,6 +146,12 @@ def test_effective_context_of_a_clean_run_is_a_lower_bound() -> None:
 def test_few_trials_prove_nothing_about_effective_context() -> None:
     reach = report_of(reach_run({}, per_length=3)).reach
     assert reach.interval.startswith("95 % bounds: no length at the low end")
+
+
+def test_clean_lengths_beyond_a_loss_do_not_prove_what_lies_before_it() -> None:
+    reach = report_of(reach_run({512: 6})).reach
+    assert reach.estimate == "256 tokens"
+    assert reach.interval.startswith("95 % bounds: 256 tokens at the low end")
 
 
 def test_recall_lost_everywhere_has_no_effective_context() -> None:
@@ -246,9 +257,9 @@ def test_the_public_case_shows_its_blind_spot_in_words() -> None:
 
 
 def test_of_several_empty_corners_the_largest_is_named() -> None:
-    coverage = report_of(covered((200, 0, 100), (1000, 0, 10), (8000, 0, 8))).coverage
+    coverage = report_of(covered((100, 0, 4000), (1000, 0, 1000), (8000, 0, 8))).coverage
     assert coverage.never[1] == (
-        "Never exercised together: prefilling more than 256 tokens, then generating more than "
+        "Never exercised together: prefilling more than 1,024 tokens, then generating more than "
         "16 tokens."
     )
 
