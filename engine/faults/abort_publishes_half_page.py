@@ -1,7 +1,8 @@
-"""An aborted request's half-written page enters the prefix tree.
+"""An aborted request's half-written and unwritten pages enter the prefix tree.
 
-Its unwritten rows hold whatever the page's last owner left, or nothing, and a follow-up reads them
-in place of its own tokens. The count of full pages is rounded up where it must be rounded down.
+The tree gets the tokens that the request claims to have, not those that were computed. Unwritten
+rows hold whatever the page's last owner left, or nothing, and a follow-up reads them in place of
+its own tokens.
 """
 
 from typing import Any
@@ -14,8 +15,8 @@ KIND = "abort"
 RUNG = "structural"
 REPORT = "https://github.com/sgl-project/sglang/pull/28374"
 TRIGGER = (
-    "a request is aborted inside a page other than its first, and a later one shares its prefix "
-    "up to that page and begins it with the same token"
+    "a request is aborted while its prompt is read, and a later one begins with the same prompt; "
+    "or it is aborted inside a page other than its first, and a later one reaches past that page"
 )
 PATCH = None
 SUITES = {"test_abort_then_followup"}
@@ -27,23 +28,25 @@ def install(engine: Any) -> None:
     release, match_prefix = ownership.release, tree.match_prefix
 
     def release_too_much(sequence: Sequence, reason: FinishReason | None) -> None:
-        if reason == "abort":
+        if reason == "abort" and ownership.use_prefix_cache:
             ownership.publish(sequence)
-            publish_page_at_work(sequence)
+            publish_claims(sequence)
         release(sequence, reason)
 
-    def publish_page_at_work(sequence: Sequence) -> None:
-        at = sequence.num_computed // tree.page_size
-        if at == 0 or at >= len(sequence.pages) or at != sequence.num_shared_pages:
-            return
-        begin = at * tree.page_size
-        key = tuple(sequence.token_ids[begin : begin + tree.page_size])
-        parent = sequence.node
-        if not key or parent is None or key in parent.children:
-            return
-        # From here on the tree owns the page: the sequence must not free it.
-        parent.children[key] = Node(parent, key, sequence.pages.pop(at))
-        tree.num_pages += 1
+    def publish_claims(sequence: Sequence) -> None:
+        parent = sequence.node or tree.root
+        first = sequence.num_shared_pages
+        for at in range(first, len(sequence.pages)):
+            begin = at * tree.page_size
+            key = tuple(sequence.token_ids[begin : begin + tree.page_size])
+            full = len(key) == tree.page_size
+            if not key or key in parent.children or not (full or at):
+                return
+            # From here on the tree owns the page: the sequence must not free it.
+            child = Node(parent, key, sequence.pages.pop(first))
+            parent.children[key] = child
+            tree.num_pages += 1
+            parent = child
 
     def match_half_pages_too(token_ids: list[int]) -> PrefixMatch:
         match: PrefixMatch = match_prefix(token_ids)

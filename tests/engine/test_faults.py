@@ -146,6 +146,25 @@ class TestAbortPublishesHalfPage:
         assert last.cached_tokens == 128
         assert answer != healthy
 
+    @pytest.mark.parametrize("computed_steps", [1, 3])
+    def test_asking_again_after_an_abort_in_mid_prompt_reads_nothing(
+        self, make_engine, computed_steps
+    ) -> None:
+        whole = prompt(400)
+        engine = make_engine(faults=("abort_publishes_half_page",), chunk_tokens=90)
+        outputs: list = []
+        request = EngineRequest(
+            request_id="r", prompt_token_ids=whole, sampling=GREEDY, on_output=outputs.append
+        )
+        engine.scheduler.submit(request)
+        for _ in range(computed_steps):
+            engine.scheduler.step()
+        engine.scheduler.abort("r")
+        engine.scheduler.step()
+        answer, last = ask(engine, whole, request_id="again")
+        assert last.cached_tokens == 384 > 90 * computed_steps
+        assert answer != ask(make_engine(), whole)[0]
+
     def test_the_same_conversation_is_right_without_the_fault(self, make_engine) -> None:
         followup, (answer, last) = self.conversation(make_engine(), abort_after=3)
         healthy, _ = ask(make_engine(disable_prefix_cache=True), followup)
