@@ -6,10 +6,12 @@ Why it breaks in practice: templates drop turns, tool results or system text; a 
   turns with a token missing; reasoning rules of one model family are applied to another.
 A failure means: a turn was lost in rendering (fewer prompt tokens than its text needs), or its
   state was lost between two requests (right in one message, wrong over turns).
-Cost: 30 conversations of 2 to 7 requests and 30 single messages, about 14k tokens.
-Needs: chat; tools and reasoning where the server has them.
+Cost: 48 conversations of 2 to 7 requests and 48 single messages (30k tokens); 64 follow-ups over a
+  cached prefix (20k).
+Needs: chat; tools and reasoning where the server has them; prefix_cache for the follow-ups.
 """
 
+from fidelity.checks import cached_follow_up
 from fidelity.checks.conversation import (
     classes_of,
     fresh_of_class,
@@ -24,7 +26,10 @@ RECALL = 0.80
 MARGIN = 0.10
 """By which the turns may be worse than one message with the same facts."""
 FACTS = (1, 2, 3, 4, 5)
-NOTE_LINES = {"quick": (5, 20, 60), "standard": (20, 100, 400), "deep": (100, 800, 3_000)}
+CACHED_RECALL = 0.90
+CACHED_FACTS = (2, 3, 4, 6, 8)
+"""Prefixes from about one page of 64 tokens up to four."""
+NOTE_LINES = {"quick": (5, 20, 40), "standard": (20, 100, 400), "deep": (100, 800, 3_000)}
 
 
 def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
@@ -34,7 +39,7 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
         has_tools=capabilities["tools"].present, has_reasoning=capabilities["reasoning"].present
     )
     lines = NOTE_LINES[measure.budget]
-    count = measure.trials_planned(quick=30, standard=90, deep=300)
+    count = measure.trials_planned(quick=48, standard=120, deep=300)
     arms = measure.ask_arms(
         paired_probes(seed=measure.seed, count=count, shapes=shapes, facts=FACTS, lines=lines)
     )
@@ -53,7 +58,7 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
         arms[""],
         classes_of,
         lambda name, number: fresh_of_class(
-            name, number, seed=measure.seed, facts=FACTS, lines=lines
+            name, number, seed=measure.seed, shapes=shapes, facts=FACTS, lines=lines
         ),
     )
     measure.decide(
@@ -64,4 +69,33 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
             MARGIN,
             title=f"turns lose at most {MARGIN:.2f} against one message with the same facts",
         ),
+    )
+
+
+def test_follow_up_over_a_cached_prefix_is_right_at_every_residue(measure: Measure) -> None:
+    """A follow-up that reads its prefix from the cache is right in >= 0.90, at every residue."""
+    measure.needs("prefix_cache")
+    count = measure.trials_planned(quick=64, standard=128, deep=256)
+    measure.control(
+        "positive",
+        "the message with the facts is left out",
+        [
+            cached_follow_up.cached_probe(
+                seed=f"{measure.seed}-control-{index}", residue=index, facts=3, without_facts=True
+            )
+            for index in range(4)
+        ],
+    )
+    trials = measure.ask(
+        cached_follow_up.cached_probes(seed=measure.seed, count=count, facts=CACHED_FACTS)
+    )
+    measure.open_classes(
+        trials,
+        cached_follow_up.classes_of,
+        lambda name, number: cached_follow_up.fresh_of_class(
+            name, number, seed=measure.seed, facts=CACHED_FACTS
+        ),
+    )
+    measure.rate_at_least(
+        trials, CACHED_RECALL, title=f"follow-ups over the cache right in >= {CACHED_RECALL:.2f}"
     )

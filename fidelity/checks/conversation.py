@@ -6,8 +6,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from fidelity.accounting import where_lost
+from fidelity.checks.aiming import aimed
 from fidelity.checks.answering import answer
 from fidelity.checks.dealing import dealt
+from fidelity.checks.recall import residues
 from fidelity.dialogue import TOOL_SHAPES, Dialogue, Outline, Shape, Turn, assistant, dialogue, user
 from fidelity.probe import Ask, Probe, ProbeResult, Script
 from fidelity.scoring import Expected
@@ -23,12 +25,18 @@ TELL_TOKENS = 32
 THINK_TOKENS = 256
 _LINE_TOKENS = 20
 _TURN_TOKENS = 40
+_CLASS_MODULI = (4, 16)
 
 History = list[dict[str, Any]]
 
 
-def turns_probe(outline: Outline) -> Probe:
-    """Return a probe that tells facts in turns, each really sent, and asks for one of them."""
+def turns_probe(outline: Outline, *, aim: tuple[int, int] | None = None) -> Probe:
+    """Return a probe that tells facts in turns, each really sent, and asks for one of them.
+
+    Args:
+        outline: of the conversation.
+        aim: (modulus, residue) that the length of the last prompt must have.
+    """
     talk = dialogue(outline)
 
     async def script(ask: Ask) -> ProbeResult:
@@ -42,7 +50,7 @@ def turns_probe(outline: Outline) -> Probe:
             reply = await _tell(ask, history, talk, turn)
             replies.append(reply)
             history.append(as_turn(reply))
-        history.append(user(talk.question))
+        history = await _asked(ask, history, talk, aim)
         judged = await answer(ask, history, _expected(talk), tools=talk.tools)
         lost = ""
         if judged.ok is False:
@@ -57,7 +65,7 @@ def turns_probe(outline: Outline) -> Probe:
         )
 
     lived = sum(not turn.scripted for turn in talk.turns)
-    recipe = {"builder": "turns_probe", **outline.recipe}
+    recipe = {"builder": "turns_probe", **outline.recipe, "aim": aim}
     return _probe(outline, talk, script, recipe, requests=lived + 1)
 
 
@@ -108,26 +116,36 @@ def usable_shapes(has_tools: bool, has_reasoning: bool) -> list[Shape]:
 
 
 def classes_of(trial: Trial) -> list[str]:
-    """Return the class of a conversation: its shape."""
-    return [f"shape={trial.cell['shape']}"]
+    """Return the classes of a conversation: its shape, and residues of its last prompt."""
+    axes = ["shape", *(f"residue_{modulus}" for modulus in _CLASS_MODULI)]
+    return [f"{axis}={trial.cell[axis]}" for axis in axes if axis in trial.cell]
 
 
 def fresh_of_class(
-    name: str, count: int, *, seed: int, facts: Sequence[int], lines: Sequence[int]
+    name: str,
+    count: int,
+    *,
+    seed: int,
+    shapes: Sequence[Shape],
+    facts: Sequence[int],
+    lines: Sequence[int],
 ) -> list[Probe]:
-    """Return new conversations of one shape."""
-    shape = Shape(name.partition("=")[2])
+    """Return new conversations of one class, "shape=..." or "residue_...=..."."""
+    axis, _, value = name.partition("=")
     draw = random.Random(f"class {seed} {name}")  # noqa: S311 - prompts, not secrets
+    aim = (int(axis.removeprefix("residue_")), int(value)) if axis != "shape" else None
+    usable = [Shape(value)] if aim is None else list(shapes)
     return [
         turns_probe(
             Outline(
-                seed=f"{seed}-class-{shape}-{index}",
+                seed=f"{seed}-class-{name}-{index}",
                 shape=shape,
                 facts=draw.choice(facts),
                 note_lines=draw.choice(lines),
-            )
+            ),
+            aim=aim,
         )
-        for index in range(count)
+        for index, shape in enumerate(dealt(usable, count, draw))
     ]
 
 
@@ -140,9 +158,13 @@ def as_turn(reply: Reply) -> dict[str, Any]:
 
 
 def measured(reply: Reply) -> dict[str, str | int | float]:
-    """Return the token counts of the deciding request as axes."""
-    counts = {"prompt_tokens": reply.prompt_tokens, "cached_tokens": reply.cached_tokens}
-    return {name: count for name, count in counts.items() if count is not None}
+    """Return the token counts of the deciding request as axes, with the residues of its length."""
+    axes: dict[str, str | int | float] = {}
+    if reply.prompt_tokens is not None:
+        axes |= residues(reply.prompt_tokens)
+    if reply.cached_tokens is not None:
+        axes["cached_tokens"] = reply.cached_tokens
+    return axes
 
 
 def paths_of(reply: Reply) -> tuple[str, ...]:
@@ -150,6 +172,17 @@ def paths_of(reply: Reply) -> tuple[str, ...]:
     if reply.cached_tokens is None:
         return ()
     return ("cached",) if reply.cached_tokens else ("cold",)
+
+
+async def _asked(
+    ask: Ask, history: History, talk: Dialogue, aim: tuple[int, int] | None
+) -> History:
+    if aim is None:
+        return [*history, user(talk.question)]
+    modulus, residue = aim
+    return await aimed(
+        ask, history, talk.question, modulus=modulus, residue=residue, tools=talk.tools
+    )
 
 
 async def _tell(ask: Ask, history: History, talk: Dialogue, turn: Turn) -> Reply:
