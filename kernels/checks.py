@@ -14,6 +14,8 @@ def refuse(argument: str, came: object, accepted: object) -> NoReturn:
 def check_shape(argument: str, tensor: Tensor, *want: int) -> None:
     """Refuse another shape; -1 stands for any size."""
     shape = tensor.shape
+    if shape == want:
+        return
     if len(shape) != len(want) or any(w not in (-1, s) for s, w in zip(shape, want, strict=True)):
         refuse(argument, f"shape {list(shape)}", f"shape {['any' if w < 0 else w for w in want]}")
 

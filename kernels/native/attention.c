@@ -90,21 +90,32 @@ typedef struct {
     ptrdiff_t window, m, topk, dim;
 } Keys;
 
+/* Appends rows first .. end - 1 of a sequence whose pages hold `per_page` rows each. */
+static ptrdiff_t list_run(const float *pool, const int32_t *pages, ptrdiff_t per_page, ptrdiff_t dim,
+                          ptrdiff_t first, ptrdiff_t end, const float **rows) {
+    ptrdiff_t count = 0;
+    for (ptrdiff_t page = first / per_page; first < end; page++) {
+        ptrdiff_t stop = (page + 1) * per_page < end ? (page + 1) * per_page : end;
+        const float *row = pool + (pages[page] * per_page + first - page * per_page) * dim;
+        for (; first < stop; first++, row += dim) rows[count++] = row;
+    }
+    return count;
+}
+
 /* The rows that token t reads, in order; returns how many. */
 static ptrdiff_t list_rows(const Keys *k, const Batch *b, ptrdiff_t t, const float **rows) {
-    ptrdiff_t position = b->positions[t], seq = b->token_seq[t], count = 0;
-    for (ptrdiff_t p = position + 1 > k->window ? position + 1 - k->window : 0; p <= position; p++)
-        rows[count++] = k->window_pool + (page_of(b, seq, p) * b->page_size + p % b->page_size) * k->dim;
+    ptrdiff_t position = b->positions[t];
+    const int32_t *pages = b->page_table + b->token_seq[t] * b->max_pages;
+    ptrdiff_t first = position + 1 > k->window ? position + 1 - k->window : 0;
+    ptrdiff_t count = list_run(k->window_pool, pages, b->page_size, k->dim, first, position + 1, rows);
     if (!k->entries_pool) return count;
     ptrdiff_t visible = (position + 1) / k->m, per_page = b->page_size / k->m;
-    if (k->selected) {
-        for (ptrdiff_t i = 0; i < k->topk; i++) {
-            int32_t w = k->selected[t * k->topk + i];
-            if (w >= 0 && w < visible) rows[count++] = k->entries_pool + entry_row(b, seq, w, per_page) * k->dim;
-        }
-    } else {
-        for (ptrdiff_t w = 0; w < visible; w++)
-            rows[count++] = k->entries_pool + entry_row(b, seq, w, per_page) * k->dim;
+    if (!k->selected) return count + list_run(k->entries_pool, pages, per_page, k->dim, 0, visible, rows + count);
+    for (ptrdiff_t i = 0; i < k->topk; i++) {
+        int32_t w = k->selected[t * k->topk + i];
+        if (w < 0 || w >= visible) continue;
+        uint32_t page = (uint32_t)w / (uint32_t)per_page, slot = (uint32_t)w % (uint32_t)per_page;
+        rows[count++] = k->entries_pool + (pages[page] * per_page + slot) * k->dim;
     }
     return count;
 }

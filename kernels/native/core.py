@@ -53,6 +53,7 @@ class NativeCore:
     def __init__(self, library: ctypes.CDLL, keys: IndexKeys) -> None:
         """Keep the library and the format in which index keys are stored."""
         self._c: Any = declare(library)
+        self._c.k_keep_memory()
         self._weights = PackedWeights(library)
         self._keys = keys
         self._keys_store = keys.store  # `Ops` puts a counted one in its place

@@ -90,63 +90,61 @@ static void score_panel(const float *q, ptrdiff_t heads, ptrdiff_t dim, const fl
     store(scores + VL, sum[1]);
 }
 
-/* The k-th largest of n values, 1 <= k <= n; reorders them. */
-static float kth_largest(float *v, ptrdiff_t n, ptrdiff_t k) {
-    ptrdiff_t low = 0, high = n - 1, want = k - 1;
-    while (low < high) {
-        float a = v[low], c = v[(low + high) / 2], e = v[high];
-        float pivot = a > c ? (c > e ? c : (a > e ? e : a)) : (a > e ? a : (c > e ? e : c));
-        ptrdiff_t above = low, i = low, below = high; /* larger | equal | smaller */
-        while (i <= below) {
-            float x = v[i];
-            if (x > pivot) v[i++] = v[above], v[above++] = x;
-            else if (x < pivot) v[i] = v[below], v[below--] = x;
-            else i++;
-        }
-        if (want < above) high = above - 1;
-        else if (want > below) low = below + 1;
-        else return pivot;
+/* Scores become integers of the same order, in place: -0 equals 0, NaN is -infinity. */
+static void to_keys(float *scores, ptrdiff_t count, ptrdiff_t padded) {
+    for (ptrdiff_t i = count; i < padded; i++) scores[i] = -INFINITY;
+    for (ptrdiff_t i = 0; i < padded; i += VL) {
+        vf score = load(scores + i) + 0.0f;
+        vi bits = (vi)choose(score == score, score, splat(-INFINITY));
+        store(scores + i, (vf)(bits ^ ((bits >> 31) & INT32_MAX)));
     }
-    return v[low];
+    const int32_t last = INT32_MIN; /* below -infinity */
+    for (ptrdiff_t i = count; i < padded; i++) memcpy(scores + i, &last, 4);
 }
 
-typedef struct {
-    float *scores, *space; /* [2 * k] each */
-    int32_t *index;
-    ptrdiff_t count, k;
-} Best;
-
-/* Keep the best k, in order of their index: ties at the last place go to the lowest. */
-static float prune(Best *best) {
-    memcpy(best->space, best->scores, (size_t)best->count * sizeof(float));
-    float last = kth_largest(best->space, best->count, best->k);
-    ptrdiff_t ties = best->k, kept = 0;
-    for (ptrdiff_t i = 0; i < best->count; i++) ties -= best->scores[i] > last;
-    for (ptrdiff_t i = 0; i < best->count; i++) {
-        float score = best->scores[i];
-        if (score > last || (score == last && ties-- > 0)) {
-            best->scores[kept] = score;
-            best->index[kept++] = best->index[i];
-        }
-    }
-    best->count = kept;
-    return last;
+static ptrdiff_t count_from(const float *keys, ptrdiff_t padded, int32_t bar) {
+    vi found = {0}, bars = found + bar;
+    for (ptrdiff_t i = 0; i < padded; i += VL) found -= (vi)load(keys + i) >= bars;
+    ptrdiff_t sum = 0;
+    for (int lane = 0; lane < VL; lane++) sum += found[lane];
+    return sum;
 }
 
-static void select_top(const float *scores, ptrdiff_t visible, Best *best, int32_t *out) {
-    float bar = -INFINITY;
-    int full = 0;
-    best->count = 0;
-    for (ptrdiff_t i = 0; i < visible; i++) {
-        float score = scores[i];
-        if (score != score) score = -INFINITY;
-        if (full && !(score > bar)) continue; /* a later equal score loses to an earlier one */
-        best->scores[best->count] = score;
-        best->index[best->count++] = (int32_t)i;
-        if (best->count == 2 * best->k) bar = prune(best), full = 1;
+/* The largest bar that at least k < count keys reach, or any that exactly k reach: by bisection,
+ * since counting has no branch that depends on a score. */
+static int32_t find_bar(const float *keys, ptrdiff_t padded, ptrdiff_t k) {
+    vi top = (vi)load(keys), low = (vi){0} + INT32_MAX;
+    for (ptrdiff_t i = 0; i < padded; i += VL) {
+        vi key = (vi)load(keys + i);
+        top = (vi)choose(key > top, (vf)key, (vf)top);
+        low = (vi)choose(key < low, (vf)key, (vf)low);
     }
-    if (best->count > best->k) prune(best);
-    for (ptrdiff_t i = 0; i < best->k; i++) out[i] = i < best->count ? best->index[i] : -1;
+    int64_t from = low[0], to = top[0];
+    for (int lane = 1; lane < VL; lane++) {
+        if (low[lane] < from) from = low[lane];
+        if (top[lane] > to) to = top[lane];
+    }
+    while (from < to) {
+        int64_t middle = from + (to - from + 1) / 2;
+        ptrdiff_t count = count_from(keys, padded, (int32_t)middle);
+        if (count == k) return (int32_t)middle;
+        if (count > k) from = middle;
+        else to = middle - 1;
+    }
+    return (int32_t)from;
+}
+
+/* Destroys the scores; padded to a multiple of VL there must be room. visible > k. */
+static void select_top(float *scores, ptrdiff_t visible, ptrdiff_t k, int32_t *out) {
+    ptrdiff_t padded = (visible + VL - 1) / VL * VL, kept = 0;
+    to_keys(scores, visible, padded);
+    int32_t bar = find_bar(scores, padded, k);
+    ptrdiff_t ties = bar == INT32_MAX ? k : k - count_from(scores, padded, bar + 1);
+    for (ptrdiff_t i = 0; kept < k; i++) {
+        int32_t key;
+        memcpy(&key, scores + i, 4);
+        if (key > bar || (key == bar && ties-- > 0)) out[kept++] = (int32_t)i;
+    }
 }
 
 /* q: [tokens][heads][dim], already in the keys' basis. Returns 0, or 1 when there is no memory. */
@@ -160,12 +158,9 @@ EXPORT int k_index_select(const float *q, ptrdiff_t heads, const float *weights,
         if (b->seq_lens[seq] > longest) longest = b->seq_lens[seq];
     ptrdiff_t stride = (longest / m + PANEL - 1) / PANEL * PANEL;
     ptrdiff_t panel_size = PANEL * dim;
-    float *memory = scratch((size_t)(2 * panel_size + dim + TOKENS * stride + 6 * topk) * sizeof(float));
+    float *memory = scratch((size_t)(2 * panel_size + dim + TOKENS * stride) * sizeof(float));
     if (!memory) return 1;
     float *panel = memory, *space = panel + panel_size, *scores = space + panel_size + dim;
-    Best best = {scores + TOKENS * stride, NULL, NULL, 0, topk};
-    best.space = best.scores + 2 * topk;
-    best.index = (int32_t *)(best.space + 2 * topk);
     for (ptrdiff_t seq = 0; seq < b->seqs; seq++)
         for (ptrdiff_t t = b->query_start[seq]; t < b->query_start[seq + 1]; t += TOKENS) {
             ptrdiff_t end = t + TOKENS < b->query_start[seq + 1] ? t + TOKENS : b->query_start[seq + 1];
@@ -179,7 +174,7 @@ EXPORT int k_index_select(const float *q, ptrdiff_t heads, const float *weights,
             for (ptrdiff_t i = t; i < end; i++) {
                 ptrdiff_t visible = (b->positions[i] + 1) / m;
                 int32_t *row = out + i * topk;
-                if (visible > topk) select_top(scores + (i - t) * stride, visible, &best, row);
+                if (visible > topk) select_top(scores + (i - t) * stride, visible, topk, row);
                 else
                     for (ptrdiff_t w = 0; w < topk; w++) row[w] = w < visible ? (int32_t)w : -1;
             }

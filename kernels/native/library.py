@@ -26,6 +26,7 @@ class BatchStruct(Structure):
 
 B = POINTER(BatchStruct)
 SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "k_keep_memory": (None, ()),
     "k_packed_size": (N, (N, N)),
     "k_pack": (None, (P, N, N, N, P)),
     "k_linear": (None, (P, N, N, P, N, N, P)),
