@@ -233,7 +233,7 @@ class Asker:
             recipe=dict(probe.recipe),
             expected=probe.expected,
             exchanges=tuple(self._redacted(exchange) for exchange in ask.exchanges),
-            error=self._desk.redactor.text(error),
+            error=self._desk.redactor.text(error or (result.error if result else "")),
             **measured,
         )
 

@@ -160,6 +160,19 @@ def exchange_of(reply: Reply, *, label: str, messages: Sequence[Mapping[str, Any
     )
 
 
+def aborted_exchange(
+    request_id: str, *, label: str, messages: Sequence[Mapping[str, Any]]
+) -> Exchange:
+    """Return the record of a request that we left before anything came back."""
+    return Exchange(
+        request_id=request_id,
+        path="/chat/completions",
+        label=label,
+        messages=excerpt_messages(messages),
+        aborted=True,
+    )
+
+
 def excerpt(text: str, limit: int = EXCERPT_CHARS) -> str:
     """Return `text`, or its head and tail around a note of how much was cut."""
     if len(text) <= limit:

@@ -95,6 +95,12 @@ def names_words(text: str, words: str) -> bool:
     return _squeezed(words) in _squeezed(text)
 
 
+def counts_to(text: str, last: int) -> bool:
+    """Return True when the numbers of a text are exactly 1, 2, 3 ... `last`."""
+    found = [int(number) for number in re.findall(r"\d{1,9}", plain(text[:_TEXT_LIMIT]))]
+    return found == list(range(1, last + 1))
+
+
 def plain(text: str) -> str:
     """Return a text in which every decimal digit of any script is an ASCII digit."""
     normal = unicodedata.normalize("NFKC", text)

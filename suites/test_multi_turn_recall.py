@@ -19,6 +19,7 @@ from fidelity.checks.conversation import (
     paired_probes,
     usable_shapes,
 )
+from fidelity.checks.second_stage import blame_beside
 from fidelity.dialogue import Outline, Shape
 from fidelity.measure import Measure
 
@@ -62,7 +63,12 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
         ),
     )
     measure.decide(
-        measure.rate_finding(arms[""], RECALL, title=f"recall over turns >= {RECALL:.2f}"),
+        measure.rate_finding(
+            arms[""],
+            RECALL,
+            title=f"recall over turns >= {RECALL:.2f}",
+            blame=blame_beside(arms["one message"]),
+        ),
         measure.noninferior_finding(
             arms[""],
             arms["one message"],

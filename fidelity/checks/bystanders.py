@@ -1,0 +1,130 @@
+"""Requests that run while others are aborted around them."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fidelity.checks.abort import POINTS, How, abort_request
+from fidelity.checks.answering import ANSWER_TOKENS
+from fidelity.checks.register import Register, register
+from fidelity.checks.together import together
+from fidelity.dialogue import user
+from fidelity.probe import Ask, Probe, ProbeResult
+from fidelity.scoring import Answer, Expected, counts_to, score
+from fidelity.words import Score, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fidelity.records import Trial
+
+COUNT_TO = 40
+COUNT_TOKENS = 240
+FACTS = 6
+VICTIM_FACTS = (4, 8, 12)
+STORM_FIRST_TOKEN_S = 0.15
+
+
+def bystander_probe(
+    *, seed: str, victims: int, hows: Sequence[How], without_facts: bool = False
+) -> Probe:
+    """Return a probe: a long answer and a few facts, while other requests are aborted.
+
+    The facts are asked for during the storm and once more behind it: pages that were given away
+    too early are overwritten by then.
+
+    Args:
+        seed: of everything.
+        victims: requests that are aborted; 0 is the calm of the other arm.
+        hows: ways of aborting that the deployment has.
+        without_facts: the damage of the positive control: the facts are not sent.
+    """
+    told = register(
+        seed=f"{seed} bystander", facts=FACTS, lines_between=1, salt=f"{victims} victims"
+    )
+
+    async def script(ask: Ask) -> ProbeResult:
+        base: list[dict[str, Any]] = [] if without_facts else list(told.messages)
+        storm = [partial(_victim, ask, f"{seed}-{index}", hows) for index in range(victims)]
+        during = await together(
+            [partial(_count, ask), partial(_facts, ask, base, told, (5, 2)), *storm]
+        )
+        scores = [score for found in during for score in found]
+        scores += await _facts(ask, base, told, (5, 4, 3, 2, 1, 0))
+        wrong = [each for each in scores if each is not Score.RIGHT]
+        return ProbeResult(
+            ok=not wrong,
+            score=wrong[0] if wrong else Score.RIGHT,
+            value=1 - len(wrong) / len(scores),
+            cell={"victims": victims},
+            paths=("batched", "aborted") if victims else (),
+        )
+
+    return Probe(
+        family="bystander",
+        key=f"{victims}/{seed}",
+        script=script,
+        cell={"victims": victims},
+        recipe={
+            "builder": "bystander_probe",
+            "seed": seed,
+            "victims": victims,
+            "hows": [str(how) for how in hows],
+            "without_facts": without_facts,
+        },
+        expected=f"1 to {COUNT_TO}; {', '.join(told.codes)}",
+        cost_tokens=350 + 8 * 70 + 250 * victims,
+        cost_requests=9 + victims,
+        traffic=Traffic.DISRUPTIVE if victims else Traffic.PASSIVE,
+    )
+
+
+async def _count(ask: Ask) -> list[Score]:
+    reply = await ask.chat(
+        [user(f"Count from 1 to {COUNT_TO}.")], label="bystander: count", max_tokens=COUNT_TOKENS
+    )
+    return [Score.RIGHT if counts_to(reply.text, COUNT_TO) else Score.WRONG]
+
+
+async def _facts(
+    ask: Ask, base: Sequence[dict[str, Any]], told: Register, indices: Sequence[int]
+) -> list[Score]:
+    scores = []
+    for index in indices:
+        others = tuple(code for code in told.codes if code != told.codes[index])
+        reply = await ask.chat(
+            [*base, user(told.questions[index])],
+            label=f"bystander: fact {index + 1}",
+            max_tokens=ANSWER_TOKENS,
+        )
+        expected = Expected(right=told.codes[index], distractors=others)
+        scores.append(score(Answer.of(reply), expected))
+    return scores
+
+
+async def _victim(ask: Ask, seed: str, hows: Sequence[How]) -> list[Score]:
+    """Send a request and abort it; a victim has no score."""
+    draw = random.Random(f"victim {seed}")  # noqa: S311 - prompts, not secrets
+    told = register(seed=f"{seed} victim", facts=draw.choice(VICTIM_FACTS), lines_between=1)
+    messages = [*told.messages, user(f"Count from 1 to {COUNT_TO}.")]
+    await abort_request(
+        ask,
+        messages,
+        draw.choice(POINTS),
+        draw.choice(list(hows)),
+        wait_s=STORM_FIRST_TOKEN_S,
+        label="victim",
+    )
+    return []
+
+
+async def storm(ask: Ask, *, seed: str, victims: int, hows: Sequence[How]) -> None:
+    """Abort that many requests at once."""
+    await together([partial(_victim, ask, f"{seed}-{index}", hows) for index in range(victims)])
+
+
+def classes_of(trial: Trial) -> list[str]:
+    """Return the class of a bystander: how many were aborted around it."""
+    return [f"victims={trial.cell['victims']}"]

@@ -1,0 +1,149 @@
+"""A conformance check: what to send, and a judge that names each breach. One check is one claim.
+
+The same judge is shown damaged copies of the same exchange, as its positive control: a judge that
+finds nothing wrong with them cannot pass the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fidelity import json_shape as shape
+from fidelity.checks.conformance_wire import Line, Undecided, Unsupported, Wire
+from fidelity.probe import Ask, Probe, ProbeResult, excerpt
+from fidelity.words import Outcome, Traffic
+
+if TYPE_CHECKING:
+    from fidelity.measure import Measure
+    from fidelity.records import Finding, Trial
+
+Wires = Sequence[Wire]
+Collect = Callable[[Line], Awaitable[Wires]]
+Judge = Callable[[Wires], list[str]]
+_UNDECIDED, _UNSUPPORTED = "undecided", "unsupported"
+_MOST_PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A damage that we do to an exchange ourselves; the check must find it."""
+
+    what: str
+    apply: Callable[[Wires], Wires]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One conformance claim.
+
+    Attributes:
+        name: parameter of the claim's id.
+        title: the claim as a sentence.
+        collect: sends the requests.
+        judge: returns the breaches, none when the claim holds; raises Undecided or Unsupported.
+        damages: positive controls.
+        needs: capabilities without which there is nothing to send.
+        feature: capability that a refusal in words makes not applicable; "" where none may.
+        cost_tokens: of all requests.
+        cost_requests: of all.
+        traffic: class of the requests.
+    """
+
+    name: str
+    title: str
+    collect: Collect
+    judge: Judge
+    damages: tuple[Damage, ...] = ()
+    needs: tuple[str, ...] = ()
+    feature: str = ""
+    optional: bool = False
+    cost_tokens: int = 60
+    cost_requests: int = 1
+    traffic: Traffic = Traffic.PASSIVE
+    kept: list[Wires] = field(default_factory=list, compare=False, repr=False)
+
+
+def name_of(check: Check) -> str:
+    """Return the name under which a check stands in a claim's id."""
+    return check.name
+
+
+def hold(measure: Measure, check: Check) -> None:
+    """Ask, judge, show the judge the damaged exchanges, and decide.
+
+    Raises:
+        Violation, Inconclusive, NotApplicable, EndpointError, CapabilityMissing: the outcome.
+    """
+    measure.needs(*check.needs)
+    measure.allow(check.traffic)
+    check.kept.clear()
+    trials = measure.ask([_probe(check)])
+    if trials[0].ok:
+        for damage in check.damages:
+            measure.control("positive", damage.what, [_probe(check, damage)])
+    finding = measure.all_true_finding(trials, title=check.title)
+    measure.decide(_worded(finding, trials[0], check, measure.deployment.expects))
+
+
+def _probe(check: Check, damage: Damage | None = None) -> Probe:
+    async def script(ask: Ask) -> ProbeResult:
+        if damage is None or not check.kept:
+            check.kept[:] = [await check.collect(Line(ask, traffic=check.traffic))]
+        wires = check.kept[0]
+        shown = wires if damage is None else damage.apply(wires)
+        if damage is not None:
+            ask.exchanges = [wire.exchange() for wire in shown if wire.path]
+        result = _judged(check, shown)
+        clean = {k: ask.client.transport.redactor.text(str(v)) for k, v in result.cell.items()}
+        return ProbeResult(ok=result.ok, error=result.error, cell=clean)
+
+    return Probe(
+        family="conformance",
+        key=check.name if damage is None else f"{check.name}/{damage.what}",
+        script=script,
+        recipe={"builder": "conformance", "check": check.name, "damage": damage and damage.what},
+        expected=check.title,
+        cost_tokens=0 if damage else check.cost_tokens,
+        cost_requests=0 if damage else check.cost_requests,
+        traffic=check.traffic,
+    )
+
+
+def _judged(check: Check, wires: Wires) -> ProbeResult:
+    try:
+        problems = check.judge(wires)
+    except shape.Malformed as error:
+        problems = [f"a body of another shape: {error}"]
+    except Undecided as why:
+        return ProbeResult(ok=None, error=str(why), cell={"result": _UNDECIDED})
+    except Unsupported as why:
+        if check.feature or check.optional:
+            return ProbeResult(ok=None, error=str(why), cell={"result": _UNSUPPORTED})
+        problems = [str(why)]
+    if not problems:
+        return ProbeResult(ok=True)
+    shown = "; ".join(excerpt(problem, 300) for problem in problems[:_MOST_PROBLEMS])
+    more = len(problems) - _MOST_PROBLEMS
+    return ProbeResult(ok=False, cell={"breach": shown + (f"; {more} more" if more > 0 else "")})
+
+
+def _worded(finding: Finding, trial: Trial, check: Check, expects: Sequence[str]) -> Finding:
+    """Return the finding in the judge's own words."""
+    result = trial.cell.get("result")
+    if trial.ok is False:
+        reason = f"{trial.cell.get('breach')}; the request is in trial {trial.id}"
+        return msgspec.structs.replace(finding, reason=reason)
+    if trial.ok is None and result == _UNDECIDED:
+        return msgspec.structs.replace(finding, outcome=Outcome.INCONCLUSIVE, reason=trial.error)
+    if trial.ok is None and result == _UNSUPPORTED:
+        promised = check.feature in expects
+        return msgspec.structs.replace(
+            finding,
+            outcome=Outcome.ERROR if promised else Outcome.NOT_APPLICABLE,
+            reason=trial.error + (f"; the deployment promises {check.feature}" * promised),
+        )
+    return finding
