@@ -87,6 +87,7 @@ class PagedBatch:
         Args:
             pages: pages of the pools; a page id in use must lie in 0 .. pages - 1.
             vocab: when given, token ids must lie in 0 .. vocab - 1.
+
         Raises: ValueError: names the field, what came and what is accepted.
         """
         tokens, seqs = self.positions.numel(), self.seq_lens.numel()

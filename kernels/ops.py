@@ -131,6 +131,10 @@ def bind(
 
     Args:
         patches: "NAME" or "NAME=VALUE", in any order. A value equal to the baseline's is "off".
+        device: where the model runs.
+        dtype: of weights and activations.
+        settings: what the model and the user say.
+
 
     Raises:
         UnknownPatch: no such name; names the closest.

@@ -54,11 +54,16 @@ def sparse_attention(
 
     Args:
         q: [T, Hq, D]; keys and values are the same rows, shared by all heads.
-        window_pool: [P, page_size, D]; entries_pool: [P, page_size // m, D] or None.
+        window_pool: [P, page_size, D].
+        entries_pool: [P, page_size // m, D], or None in a layer without entries.
         selected: int32 [T, K] entry indices, -1 padded; an index that the token cannot see yet is
             ignored. None: every visible entry (w < (pos + 1) // m).
         sinks: fp32 [Hq], an extra logit with value 0, not scaled.
         window: tokens, including the token itself.
+        m: tokens of an entry; None without entries.
+        scale: multiplied into the scores of keys before the softmax.
+        batch: positions and pages.
+
     Returns: [T, Hq, D] in q's dtype.
     """
     check_attention(q, window_pool, entries_pool, selected, sinks, window=window, m=m, batch=batch)

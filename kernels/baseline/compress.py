@@ -53,11 +53,20 @@ def compress(
     """Entries of the windows that this batch closes, RMS-normed and rotated at position w * m.
 
     Args:
-        kv, gate: [T, C], C = D, or 2 * D with overlap: the first half of the channels feeds the
-            next window, the second half the current one.
+        kv: [T, C], C = D, or 2 * D with overlap: the first half of the channels feeds the next
+            window, the second half the current one.
+        gate: [T, C], logits of the softmax, a channel each.
         ring: fp32 [P, rows, 2 * C], read for tokens before this batch, then updated.
-        ape: fp32 [m, C], added to the gate; norm_weight: [D].
+        ape: fp32 [m, C], added to the gate.
+        norm_weight: [D].
+        eps: of the RMS norm.
+        m: tokens of a window; a divisor of the page size.
+        overlap: whether a window reads the one before it too.
+        rope_dim: rotated channels at the end of an entry.
         cos_sin: tables fp32 [max_position, rope_dim / 2].
+        batch: positions and pages.
+
+
     Returns: entries fp32 [N, D], entry_seq int32 [N], entry_index int32 [N], ascending.
     """
     check_compress(

@@ -36,6 +36,7 @@ def select_top(scores: Tensor, visible: Tensor, topk: int) -> Tensor:
     Args:
         scores: fp32 [T, S]; where not visible they may hold anything.
         visible: int64 [T], entries 0 .. visible - 1 count.
+        topk: columns of the result.
     """
     entries = scores.shape[1]
     hidden = torch.arange(entries, device=scores.device) >= visible[:, None]
@@ -64,8 +65,14 @@ def bind_index_select(keys: IndexKeys) -> Callable[..., Tensor]:
         score[t, w] = sum_h weights[t, h] * relu(q[t, h] . key[w]) over w < (pos + 1) // m.
 
         Args:
-            q: [T, Ni, Di]; weights: [T, Ni], signed; storage: what `index_keys` has written.
+            q: [T, Ni, Di].
+            weights: [T, Ni], signed.
+            storage: what `index_keys` has written.
+            m: tokens of an entry.
             topk: entries a token may read; with no more visible than that, all are returned.
+            batch: positions and pages.
+
+
         Returns: int32 [T, topk], ascending, -1 padded.
         """
         check_index_select(q, weights, storage, m=m, topk=topk, batch=batch)

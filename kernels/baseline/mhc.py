@@ -40,8 +40,14 @@ def mhc_pre(
 
     Args:
         streams: [T, n, H].
-        fn: fp32 [(2 + n) * n, n * H]; base: fp32 [(2 + n) * n]; scale: fp32 [3].
+        fn: fp32 [(2 + n) * n, n * H].
+        base: fp32 [(2 + n) * n].
+        scale: fp32 [3]: of pre, post and comb.
+        rms_eps: of the RMS norm.
+        hc_eps: of everything else.
         iters: Sinkhorn iterations, >= 1.
+
+
     Returns: y like streams [T, H], post fp32 [T, n], comb fp32 [T, n, n].
     """
     tokens, n, hidden = streams.shape
@@ -63,7 +69,12 @@ def mhc_post(f: Tensor, streams: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     """X'[k] = post[k] * f + sum_j comb[j, k] * X[j].
 
     Args:
-        f: sublayer output [T, H]; streams: [T, n, H]; post: fp32 [T, n]; comb: fp32 [T, n, n].
+        f: sublayer output [T, H].
+        streams: [T, n, H], as `mhc_pre` was given.
+        post: fp32 [T, n].
+        comb: fp32 [T, n, n].
+
+
     Returns: like streams.
     """
     tokens, n, hidden = streams.shape
@@ -80,7 +91,14 @@ def mhc_head(
     """Collapse the streams after the last layer; no Sinkhorn, weights not normalised.
 
     Args:
-        streams: [T, n, H]; fn: fp32 [n, n * H]; base: fp32 [n]; scale: fp32 [1].
+        streams: [T, n, H].
+        fn: fp32 [n, n * H].
+        base: fp32 [n].
+        scale: fp32 [1].
+        rms_eps: of the RMS norm.
+        hc_eps: added to the gates.
+
+
     Returns: like streams [T, H].
     """
     _, n, hidden = streams.shape

@@ -43,9 +43,15 @@ def route(
     """Experts of each token and their weights: s = sqrt(softplus(x @ gate_w.T)).
 
     Args:
-        x: [T, H]; gate_w: [E, H].
+        x: [T, H].
+        gate_w: [E, H].
         bias: fp32 [E], added for the choice only, never to the weights; None: no bias.
         tid2eid: int32 or int64 [V, topk], the choice by token id instead; None: by score.
+        topk: experts of a token.
+        scaling: of the weights.
+        batch: token ids.
+
+
     Returns: ids int32 [T, topk] (by score: best first, ties to the lowest id), weights fp32
         [T, topk] = s / sum(s) * scaling.
     """
@@ -87,9 +93,14 @@ def experts(
     """Sum over each token's experts of weight * down(swiglu(gate(x), up(x))).
 
     Args:
-        x: [T, H]; ids: int32 [T, K]; weights: fp32 [T, K].
-        gate_up: [E, 2 * I, H], gate rows first; down: [E, H, I].
+        x: [T, H].
+        ids: int32 [T, K].
+        weights: fp32 [T, K].
+        gate_up: [E, 2 * I, H], gate rows first.
+        down: [E, H, I].
         limit: clamp of the pre-activations; None or <= 0: none.
+
+
     Returns: [T, H] in x's dtype, accumulated in fp32 in ascending expert id.
     """
     check_experts(x, ids, weights, gate_up, down)
@@ -118,7 +129,11 @@ def shared_expert(
     """down(swiglu(gate(x), up(x))) for every token, not scaled.
 
     Args:
-        x: [T, H]; gate_w, up_w: [I, H]; down_w: [H, I].
+        x: [T, H].
+        gate_w: [I, H].
+        up_w: [I, H].
+        down_w: [H, I].
+        limit: clamp of the pre-activations; None or <= 0: none.
     """
     check_shape("gate_w", gate_w, -1, x.shape[1])
     check_shape("up_w", up_w, gate_w.shape[0], x.shape[1])

@@ -12,6 +12,9 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     Args:
         x: any float dtype [..., D].
         weight: [D], or None for the unweighted norm.
+        eps: added to the mean square.
+
+
     Returns: like x.
     """
     if weight is not None:
@@ -26,8 +29,12 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, *, rope_dim: int, inverse: bool = 
 
     Args:
         x: [T, N, D]; not changed.
-        cos, sin: fp32 [T, rope_dim / 2], the rows of each token's position.
+        cos: fp32 [T, rope_dim / 2], the row of each token's position.
+        sin: the same.
+        rope_dim: rotated channels, an even number.
         inverse: rotate by the negative angle.
+
+
     Returns: like x.
     """
     check_rope_dim(rope_dim, x.shape[-1])

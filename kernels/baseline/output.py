@@ -17,7 +17,11 @@ def grouped_output(o: Tensor, wo_a: Tensor, wo_b: Tensor, *, groups: int) -> Ten
 
     Args:
         o: [T, Hq * D], heads of a group adjacent.
-        wo_a: [groups * rank, Hq * D / groups]; wo_b: [H, groups * rank].
+        wo_a: [groups * rank, Hq * D / groups].
+        wo_b: [H, groups * rank].
+        groups: a divisor of the heads.
+
+
     Returns: [T, H] in o's dtype.
     """
     tokens, width = o.shape

@@ -10,7 +10,9 @@ def store_window(pool: Tensor, kv: Tensor, batch: PagedBatch) -> None:
     """Write each token's row at its position.
 
     Args:
-        pool: [P, page_size, D], changed; kv: [T, D].
+        pool: [P, page_size, D], changed.
+        kv: [T, D].
+        batch: positions and pages.
     """
     check_shape("kv", kv, batch.positions.numel(), pool.shape[-1])
     check_shape("pool", pool, -1, batch.page_size, -1)
@@ -23,8 +25,12 @@ def store_entries(
     """Write compressed entries.
 
     Args:
-        pool: [P, page_size // m, D], changed; entries: [N, D].
-        entry_seq, entry_index: int32 [N], as `compress` returns them.
+        pool: [P, page_size // m, D], changed.
+        entries: [N, D].
+        entry_seq: int32 [N], as `compress` returns it.
+        entry_index: int32 [N], as `compress` returns it.
+        m: tokens of an entry.
+        batch: pages.
     """
     check_shape("pool", pool, -1, batch.page_size // m, -1)
     check_shape("entries", entries, -1, pool.shape[-1])

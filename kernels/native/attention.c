@@ -2,8 +2,8 @@
  * (window rows, then entries), so a token's result is the same in prefill and in decode. */
 #include "pages.h"
 
-#define HEADS 4               /* heads that share a pass over the keys */
-#define KEYS (VL / HEADS)     /* keys whose scores fill one vector */
+#define HEADS 4           /* heads that share a pass over the keys */
+#define KEYS (VL / HEADS) /* keys whose scores fill one vector */
 #if MANY_REGISTERS
 #define BLOCKS 4 /* vectors of output channels held for each head */
 #else
@@ -18,10 +18,13 @@ static void score_rows(const float *const q[HEADS], const float *const *rows, pt
         vf acc[VL] = {0};
         for (ptrdiff_t d = 0; d < whole; d += VL) {
             vf head[HEADS];
-            UNROLL for (int h = 0; h < HEADS; h++) head[h] = load(q[h] + d);
-            UNROLL for (int i = 0; i < KEYS; i++) {
+            UNROLL
+            for (int h = 0; h < HEADS; h++) head[h] = load(q[h] + d);
+            UNROLL
+            for (int i = 0; i < KEYS; i++) {
                 vf key = load(rows[first + i] + d);
-                UNROLL for (int h = 0; h < HEADS; h++) acc[i * HEADS + h] += head[h] * key;
+                UNROLL
+                for (int h = 0; h < HEADS; h++) acc[i * HEADS + h] += head[h] * key;
             }
         }
         if (whole < dim)
@@ -34,7 +37,8 @@ static void score_rows(const float *const q[HEADS], const float *const *rows, pt
 }
 
 /* Scores become weights, one softmax a head with its sink; `padded` - `count` rows weigh 0. */
-static void softmax_rows(float *scores, ptrdiff_t count, ptrdiff_t padded, const float sink[HEADS]) {
+static void softmax_rows(float *scores, ptrdiff_t count, ptrdiff_t padded,
+                         const float sink[HEADS]) {
     float lanes[VL];
     for (int i = 0; i < VL; i++) lanes[i] = sink[i % HEADS];
     for (ptrdiff_t i = count * HEADS; i < padded * HEADS; i++) scores[i] = -INFINITY;
@@ -61,18 +65,22 @@ static void softmax_rows(float *scores, ptrdiff_t count, ptrdiff_t padded, const
 INLINE void mix_block(int blocks, const float *weights, const float *const *rows, ptrdiff_t count,
                       ptrdiff_t d, int lanes, float *const out[HEADS], int heads) {
     vf acc[HEADS][BLOCKS] = {0};
-    for (ptrdiff_t i = 0; i < count; i++)
-        UNROLL for (int block = 0; block < blocks; block++) {
-            const float *p = rows[i] + d + block * VL;
-            vf value = lanes == VL ? load(p) : load_part(p, lanes);
-            UNROLL for (int h = 0; h < HEADS; h++) acc[h][block] += weights[i * HEADS + h] * value;
-        }
-    UNROLL for (int h = 0; h < HEADS; h++) if (h < heads) {
-        UNROLL for (int block = 0; block < blocks; block++) {
-            if (lanes == VL) store(out[h] + d + block * VL, acc[h][block]);
-            else store_part(out[h] + d + block * VL, acc[h][block], lanes);
-        }
+    for (ptrdiff_t i = 0; i < count; i++) UNROLL
+    for (int block = 0; block < blocks; block++) {
+        const float *p = rows[i] + d + block * VL;
+        vf value = lanes == VL ? load(p) : load_part(p, lanes);
+        UNROLL
+        for (int h = 0; h < HEADS; h++) acc[h][block] += weights[i * HEADS + h] * value;
     }
+    UNROLL
+    for (int h = 0; h < HEADS; h++)
+        if (h < heads) {
+            UNROLL
+            for (int block = 0; block < blocks; block++) {
+                if (lanes == VL) store(out[h] + d + block * VL, acc[h][block]);
+                else store_part(out[h] + d + block * VL, acc[h][block], lanes);
+            }
+        }
 }
 
 static void mix_rows(const float *weights, const float *const *rows, ptrdiff_t count, ptrdiff_t dim,
@@ -91,8 +99,8 @@ typedef struct {
 } Keys;
 
 /* Appends rows first .. end - 1 of a sequence whose pages hold `per_page` rows each. */
-static ptrdiff_t list_run(const float *pool, const int32_t *pages, ptrdiff_t per_page, ptrdiff_t dim,
-                          ptrdiff_t first, ptrdiff_t end, const float **rows) {
+static ptrdiff_t list_run(const float *pool, const int32_t *pages, ptrdiff_t per_page,
+                          ptrdiff_t dim, ptrdiff_t first, ptrdiff_t end, const float **rows) {
     ptrdiff_t count = 0;
     for (ptrdiff_t page = first / per_page; first < end; page++) {
         ptrdiff_t stop = (page + 1) * per_page < end ? (page + 1) * per_page : end;
@@ -107,10 +115,12 @@ static ptrdiff_t list_rows(const Keys *k, const Batch *b, ptrdiff_t t, const flo
     ptrdiff_t position = b->positions[t];
     const int32_t *pages = b->page_table + b->token_seq[t] * b->max_pages;
     ptrdiff_t first = position + 1 > k->window ? position + 1 - k->window : 0;
-    ptrdiff_t count = list_run(k->window_pool, pages, b->page_size, k->dim, first, position + 1, rows);
+    ptrdiff_t count =
+        list_run(k->window_pool, pages, b->page_size, k->dim, first, position + 1, rows);
     if (!k->entries_pool) return count;
     ptrdiff_t visible = (position + 1) / k->m, per_page = b->page_size / k->m;
-    if (!k->selected) return count + list_run(k->entries_pool, pages, per_page, k->dim, 0, visible, rows + count);
+    if (!k->selected)
+        return count + list_run(k->entries_pool, pages, per_page, k->dim, 0, visible, rows + count);
     for (ptrdiff_t i = 0; i < k->topk; i++) {
         int32_t w = k->selected[t * k->topk + i];
         if (w < 0 || w >= visible) continue;
@@ -124,7 +134,8 @@ static ptrdiff_t list_rows(const Keys *k, const Batch *b, ptrdiff_t t, const flo
 EXPORT int k_sparse_attention(const float *q, ptrdiff_t ldq, ptrdiff_t heads, ptrdiff_t dim,
                               const float *window_pool, const float *entries_pool,
                               const int32_t *selected, ptrdiff_t topk, const float *sinks,
-                              ptrdiff_t window, ptrdiff_t m, float scale, const Batch *b, float *out) {
+                              ptrdiff_t window, ptrdiff_t m, float scale, const Batch *b,
+                              float *out) {
     Keys keys = {window_pool, entries_pool, selected, window, m, topk, dim};
     ptrdiff_t longest = 0;
     for (ptrdiff_t seq = 0; seq < b->seqs; seq++)
@@ -148,7 +159,8 @@ EXPORT int k_sparse_attention(const float *q, ptrdiff_t ldq, ptrdiff_t heads, pt
             }
             score_rows(qh, rows, padded, dim, scale, scores);
             softmax_rows(scores, count, padded, sink);
-            mix_rows(scores, rows, count, dim, oh, (int)(heads - first < HEADS ? heads - first : HEADS));
+            mix_rows(scores, rows, count, dim, oh,
+                     (int)(heads - first < HEADS ? heads - first : HEADS));
         }
     }
     return 0;

@@ -42,6 +42,7 @@ def load_library(cache: Path | None = None) -> ctypes.CDLL:
     Args:
         cache: folder for compiled libraries; default: a private folder of this user.
 
+
     Raises:
         NativeUnavailable: no compiler, or it failed; says how to go on.
     """

@@ -10,7 +10,9 @@ typedef struct {
     ptrdiff_t count;
 } Slots;
 
-INLINE vf part(const float *p, ptrdiff_t left) { return left >= VL ? load(p) : load_part(p, (int)left); }
+INLINE vf part(const float *p, ptrdiff_t left) {
+    return left >= VL ? load(p) : load_part(p, (int)left);
+}
 
 /* Softmax over slots, channel by channel; three passes over rows that lie in cache. */
 static void pool_slots(const Slots *s, ptrdiff_t dim, float *out) {
@@ -46,7 +48,8 @@ INLINE void set_slot(Slots *slots, ptrdiff_t i, const Source *s, const Batch *b,
         slots->kv[i] = s->kv + (first + position - start) * s->ldkv + from;
         slots->gate[i] = s->gate + (first + position - start) * s->ldgate + from;
     } else {
-        const float *row = s->ring + (page_of(b, seq, position) * s->rows + position % s->rows) * 2 * s->channels;
+        const float *row =
+            s->ring + (page_of(b, seq, position) * s->rows + position % s->rows) * 2 * s->channels;
         slots->kv[i] = row + from;
         slots->gate[i] = row + s->channels + from;
     }
@@ -59,7 +62,8 @@ static void update_ring(const Source *s, float *ring, const Batch *b) {
         ptrdiff_t end = (position / b->page_size + 1) * b->page_size;
         if (b->seq_lens[seq] < end) end = b->seq_lens[seq];
         if (position + s->rows < end) continue;
-        float *row = ring + (page_of(b, seq, position) * s->rows + position % s->rows) * 2 * s->channels;
+        float *row =
+            ring + (page_of(b, seq, position) * s->rows + position % s->rows) * 2 * s->channels;
         memcpy(row, s->kv + t * s->ldkv, (size_t)s->channels * sizeof(float));
         memcpy(row + s->channels, s->gate + t * s->ldgate, (size_t)s->channels * sizeof(float));
     }

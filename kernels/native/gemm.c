@@ -6,7 +6,8 @@
 #endif
 
 /* Each op returns a new tensor. By default the C library gives large blocks back to the system at
- * once and asks again at the next op, and each page of them is cleared anew: about 8 % of a prefill. */
+ * once and asks again at the next op, and each page of them is cleared anew: about 8 % of a
+ * prefill. */
 EXPORT void k_keep_memory(void) {
 #if defined(__GLIBC__)
     mallopt(M_MMAP_THRESHOLD, 256 << 20);
@@ -39,7 +40,8 @@ INLINE void tile(int rows, const float *a, ptrdiff_t lda, const float *panel, pt
                  ptrdiff_t ldc, ptrdiff_t width) {
     vf acc[ROWS][2] = {0};
     micro(rows, a, lda, panel, k, acc);
-    UNROLL for (int i = 0; i < rows; i++) {
+    UNROLL
+    for (int i = 0; i < rows; i++) {
         if (width >= PANEL) {
             store(c + i * ldc, acc[i][0]);
             store(c + i * ldc + VL, acc[i][1]);
@@ -57,13 +59,15 @@ INLINE void tile_row(const float *a, const float *panel, ptrdiff_t k, float *c) 
     vf acc[4][2] = {0};
     for (ptrdiff_t i = 0; i < k; i++) {
         float s = a[i];
-        UNROLL for (int p = 0; p < 4; p++) {
+        UNROLL
+        for (int p = 0; p < 4; p++) {
             const float *b = panel + p * PANEL * k + i * PANEL;
             acc[p][0] += s * load(b);
             acc[p][1] += s * load(b + VL);
         }
     }
-    UNROLL for (int p = 0; p < 4; p++) {
+    UNROLL
+    for (int p = 0; p < 4; p++) {
         store(c + p * PANEL, acc[p][0]);
         store(c + p * PANEL + VL, acc[p][1]);
     }
@@ -88,7 +92,8 @@ void gemm(const float *a, ptrdiff_t lda, ptrdiff_t rows, const float *packed, pt
           ptrdiff_t n, float *c, ptrdiff_t ldc) {
     ptrdiff_t first = 0;
     if (rows == 1)
-        for (; first + 4 * PANEL <= n; first += 4 * PANEL) tile_row(a, packed + first * k, k, c + first);
+        for (; first + 4 * PANEL <= n; first += 4 * PANEL)
+            tile_row(a, packed + first * k, k, c + first);
     for (; first < n; first += PANEL) {
         const float *panel = packed + first * k;
         ptrdiff_t row = 0;
@@ -104,7 +109,7 @@ EXPORT void k_pack(const float *w, ptrdiff_t n, ptrdiff_t k, ptrdiff_t row_strid
     pack(w, n, k, row_stride, packed);
 }
 
-EXPORT void k_linear(const float *x, ptrdiff_t ldx, ptrdiff_t rows, const float *packed, ptrdiff_t k,
-                     ptrdiff_t n, float *out) {
+EXPORT void k_linear(const float *x, ptrdiff_t ldx, ptrdiff_t rows, const float *packed,
+                     ptrdiff_t k, ptrdiff_t n, float *out) {
     gemm(x, ldx, rows, packed, k, n, out, n);
 }

@@ -18,7 +18,8 @@ INLINE void micro(int rows, const float *a, ptrdiff_t lda, const float *panel, p
     for (ptrdiff_t k = 0; k < k_count; k++) {
         vf b0 = load(panel), b1 = load(panel + VL);
         panel += PANEL;
-        UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int i = 0; i < rows; i++) {
             float s = a[i * lda + k];
             acc[i][0] += s * b0;
             acc[i][1] += s * b1;

@@ -61,9 +61,11 @@ static void fill_panel(const KeyPages *k, const Batch *b, ptrdiff_t seq, ptrdiff
     for (; d + VL <= dim; d += VL)
         for (ptrdiff_t j = 0; j < PANEL; j += VL) {
             vf v[VL];
-            UNROLL for (int i = 0; i < VL; i++) v[i] = load(keys[j + i] + d);
+            UNROLL
+            for (int i = 0; i < VL; i++) v[i] = load(keys[j + i] + d);
             transpose(v);
-            UNROLL for (int i = 0; i < VL; i++) store(panel + (d + i) * PANEL + j, v[i]);
+            UNROLL
+            for (int i = 0; i < VL; i++) store(panel + (d + i) * PANEL + j, v[i]);
         }
     for (; d < dim; d++)
         for (ptrdiff_t j = 0; j < PANEL; j++) panel[d * PANEL + j] = keys[j][d];
@@ -73,7 +75,8 @@ INLINE void add_heads(int rows, const float *q, ptrdiff_t dim, const float *weig
                       const float *panel, vf sum[2]) {
     vf acc[ROWS][2] = {0};
     micro(rows, q, dim, panel, dim, acc);
-    UNROLL for (int h = 0; h < rows; h++) {
+    UNROLL
+    for (int h = 0; h < rows; h++) {
         sum[0] += weights[h] * relu(acc[h][0]);
         sum[1] += weights[h] * relu(acc[h][1]);
     }
@@ -163,7 +166,8 @@ EXPORT int k_index_select(const float *q, ptrdiff_t heads, const float *weights,
     float *panel = memory, *space = panel + panel_size, *scores = space + panel_size + dim;
     for (ptrdiff_t seq = 0; seq < b->seqs; seq++)
         for (ptrdiff_t t = b->query_start[seq]; t < b->query_start[seq + 1]; t += TOKENS) {
-            ptrdiff_t end = t + TOKENS < b->query_start[seq + 1] ? t + TOKENS : b->query_start[seq + 1];
+            ptrdiff_t end =
+                t + TOKENS < b->query_start[seq + 1] ? t + TOKENS : b->query_start[seq + 1];
             ptrdiff_t count = (b->positions[end - 1] + 1) / m;
             for (ptrdiff_t first = 0; count > topk && first < count; first += PANEL) {
                 fill_panel(&keys, b, seq, per_page, first, count, space, panel);

@@ -6,21 +6,28 @@
 #define TOKENS 32 /* a block: its streams stay in the second-level cache */
 
 INLINE void normalise(vf *c, int n, int step, int stride, float eps) {
-    UNROLL for (int line = 0; line < n; line++) {
+    UNROLL
+    for (int line = 0; line < n; line++) {
         vf sum = c[line * stride];
-        UNROLL for (int i = 1; i < n; i++) sum += c[line * stride + i * step];
+        UNROLL
+        for (int i = 1; i < n; i++) sum += c[line * stride + i * step];
         vf scale = 1.0f / (sum + eps);
-        UNROLL for (int i = 0; i < n; i++) c[line * stride + i * step] *= scale;
+        UNROLL
+        for (int i = 0; i < n; i++) c[line * stride + i * step] *= scale;
     }
 }
 
 /* c[j * n + k]: logits in, doubly stochastic out. */
 INLINE void sinkhorn(vf *c, int n, float eps, int iters) {
-    UNROLL for (int j = 0; j < n; j++) {
+    UNROLL
+    for (int j = 0; j < n; j++) {
         vf top = c[j * n], sum = {0};
-        UNROLL for (int k = 1; k < n; k++) top = vmax(c[j * n + k], top);
-        UNROLL for (int k = 0; k < n; k++) sum += c[j * n + k] = vexp(c[j * n + k] - top);
-        UNROLL for (int k = 0; k < n; k++) c[j * n + k] = c[j * n + k] / sum + eps;
+        UNROLL
+        for (int k = 1; k < n; k++) top = vmax(c[j * n + k], top);
+        UNROLL
+        for (int k = 0; k < n; k++) sum += c[j * n + k] = vexp(c[j * n + k] - top);
+        UNROLL
+        for (int k = 0; k < n; k++) c[j * n + k] = c[j * n + k] / sum + eps;
     }
     normalise(c, n, n, 1, eps);
     for (int i = 1; i < iters; i++) {
@@ -49,7 +56,8 @@ INLINE void gates(int n, const float *mix, ptrdiff_t width, const float *base, c
 INLINE void collapse(int n, const float *x, ptrdiff_t hidden, const float *pre, float *y) {
     for (ptrdiff_t d = 0; d < hidden; d++) {
         float sum = 0.0f;
-        UNROLL for (int j = 0; j < n; j++) sum += pre[j] * x[j * hidden + d];
+        UNROLL
+        for (int j = 0; j < n; j++) sum += pre[j] * x[j * hidden + d];
         y[d] = sum;
     }
 }
@@ -93,8 +101,7 @@ EXPORT void k_mhc_pre(const float *x, ptrdiff_t tokens, int n, ptrdiff_t hidden,
         float *yt = y + t * hidden, *pt = post + t * n, *ct = comb + t * n * n;
         if (n == 4)
             pre_block(4, xt, count, hidden, fn, base, scale, rms_eps, hc_eps, iters, yt, pt, ct);
-        else
-            pre_block(n, xt, count, hidden, fn, base, scale, rms_eps, hc_eps, iters, yt, pt, ct);
+        else pre_block(n, xt, count, hidden, fn, base, scale, rms_eps, hc_eps, iters, yt, pt, ct);
     }
 }
 
@@ -104,10 +111,13 @@ INLINE void expand(int n, const float *f, const float *x, ptrdiff_t hidden, cons
     ptrdiff_t d = 0;
     for (; d + VL <= hidden; d += VL) {
         vf in = load(f + d), streams[MAX_STREAMS] = {0};
-        UNROLL for (int j = 0; j < n; j++) streams[j] = load(x + j * hidden + d);
-        UNROLL for (int k = 0; k < n; k++) {
+        UNROLL
+        for (int j = 0; j < n; j++) streams[j] = load(x + j * hidden + d);
+        UNROLL
+        for (int k = 0; k < n; k++) {
             vf sum = post[k] * in;
-            UNROLL for (int j = 0; j < n; j++) sum += comb[j * n + k] * streams[j];
+            UNROLL
+            for (int j = 0; j < n; j++) sum += comb[j * n + k] * streams[j];
             store(out + k * hidden + d, sum);
         }
     }
@@ -130,7 +140,8 @@ EXPORT void k_mhc_post(const float *f, const float *x, ptrdiff_t tokens, int n, 
 }
 
 EXPORT void k_mhc_head(const float *x, ptrdiff_t tokens, int n, ptrdiff_t hidden, const float *fn,
-                       const float *base, const float *scale, float rms_eps, float hc_eps, float *y) {
+                       const float *base, const float *scale, float rms_eps, float hc_eps,
+                       float *y) {
     float mix[TOKENS * MAX_STREAMS];
     for (ptrdiff_t t = 0; t < tokens; t += TOKENS) {
         ptrdiff_t count = tokens - t < TOKENS ? tokens - t : TOKENS;

@@ -29,7 +29,8 @@ static void top_experts(float *score, ptrdiff_t n, ptrdiff_t k, int32_t *ids) {
         for (ptrdiff_t e = 0; e < n; e++) {
             int taken = 0;
             for (ptrdiff_t j = 0; j < i; j++) taken |= ids[j] == e;
-            if (!taken && (best < 0 || score[e] > score[best] || (score[best] != score[best] && score[e] == score[e])))
+            if (!taken && (best < 0 || score[e] > score[best] ||
+                           (score[best] != score[best] && score[e] == score[e])))
                 best = e;
         }
         ids[i] = (int32_t)best;
@@ -42,17 +43,17 @@ static float score_of(float logit) {
 
 /* table: [vocab][topk] expert ids by token id, or NULL. Returns 0, 1: no memory, 2: a token id
  * outside the table or an expert id outside 0 .. experts - 1. */
-EXPORT int k_route(const float *x, ptrdiff_t ldx, const float *gate, ptrdiff_t experts, ptrdiff_t hidden,
-                   const float *bias, const int32_t *table, ptrdiff_t vocab, ptrdiff_t topk,
-                   float scaling, const Batch *b, int32_t *ids, float *weights) {
+EXPORT int k_route(const float *x, ptrdiff_t ldx, const float *gate, ptrdiff_t experts,
+                   ptrdiff_t hidden, const float *bias, const int32_t *table, ptrdiff_t vocab,
+                   ptrdiff_t topk, float scaling, const Batch *b, int32_t *ids, float *weights) {
     float *score = scratch((size_t)(BLOCK + 1) * (size_t)experts * sizeof(float));
     if (!score) return 1;
     float *ranked = score + BLOCK * experts;
     for (ptrdiff_t t = 0; t < b->tokens; t++) {
         ptrdiff_t row = t % BLOCK;
         if (row == 0)
-            gemm(x + t * ldx, ldx, b->tokens - t < BLOCK ? b->tokens - t : BLOCK, gate, hidden, experts,
-                 score, experts);
+            gemm(x + t * ldx, ldx, b->tokens - t < BLOCK ? b->tokens - t : BLOCK, gate, hidden,
+                 experts, score, experts);
         float *s = score + row * experts, sum = 0.0f;
         for (ptrdiff_t e = 0; e < experts; e++) {
             s[e] = score_of(s[e]);
@@ -94,8 +95,8 @@ EXPORT int k_shared_expert(const float *x, ptrdiff_t ldx, ptrdiff_t tokens, ptrd
     float *act = scratch((size_t)(2 * BLOCK * inner) * sizeof(float));
     if (!act) return 1;
     for (ptrdiff_t t = 0; t < tokens; t += BLOCK)
-        expert_block(x + t * ldx, ldx, tokens - t < BLOCK ? tokens - t : BLOCK, hidden, gate, up, down,
-                     inner, limit, NULL, act, out + t * hidden, hidden);
+        expert_block(x + t * ldx, ldx, tokens - t < BLOCK ? tokens - t : BLOCK, hidden, gate, up,
+                     down, inner, limit, NULL, act, out + t * hidden, hidden);
     return 0;
 }
 
@@ -103,13 +104,16 @@ EXPORT int k_shared_expert(const float *x, ptrdiff_t ldx, ptrdiff_t tokens, ptrd
  * Returns 0, 1: no memory, 2: an expert id outside 0 .. experts - 1. */
 EXPORT int k_experts(const float *x, ptrdiff_t ldx, ptrdiff_t tokens, ptrdiff_t hidden,
                      const int32_t *ids, const float *weights, ptrdiff_t topk, const float *gate_up,
-                     const float *down, ptrdiff_t experts, ptrdiff_t inner, float limit, float *out) {
+                     const float *down, ptrdiff_t experts, ptrdiff_t inner, float limit,
+                     float *out) {
     ptrdiff_t pairs = tokens * topk, half = packed_size(inner, hidden);
     size_t floats = (size_t)BLOCK * (size_t)(2 * hidden + 2 * inner + 1);
-    char *memory = scratch(floats * sizeof(float) + (size_t)(pairs + experts + 1) * sizeof(ptrdiff_t));
+    char *memory =
+        scratch(floats * sizeof(float) + (size_t)(pairs + experts + 1) * sizeof(ptrdiff_t));
     if (!memory) return 1;
     ptrdiff_t *start = (ptrdiff_t *)memory, *order = start + experts + 1;
-    float *rows = (float *)(order + pairs), *act = rows + BLOCK * hidden, *made = act + 2 * BLOCK * inner;
+    float *rows = (float *)(order + pairs), *act = rows + BLOCK * hidden,
+          *made = act + 2 * BLOCK * inner;
     float *weight = made + BLOCK * hidden;
     memset(start, 0, (size_t)(experts + 1) * sizeof(ptrdiff_t));
     for (ptrdiff_t i = 0; i < pairs; i++) {
@@ -129,7 +133,8 @@ EXPORT int k_experts(const float *x, ptrdiff_t ldx, ptrdiff_t tokens, ptrdiff_t 
             }
             const float *gate = gate_up + 2 * half * e;
             expert_block(rows, hidden, count, hidden, gate, gate + half,
-                         down + e * packed_size(hidden, inner), inner, limit, weight, act, made, hidden);
+                         down + e * packed_size(hidden, inner), inner, limit, weight, act, made,
+                         hidden);
             for (ptrdiff_t i = 0; i < count; i++) {
                 float *target = out + order[first + i] / topk * hidden;
                 for (ptrdiff_t d = 0; d < hidden; d++) target[d] += made[i * hidden + d];

@@ -2,7 +2,8 @@
 
 EXPORT void k_rms_norm(const float *x, ptrdiff_t ldx, ptrdiff_t rows, ptrdiff_t dim,
                        const float *weight, float eps, float *out) {
-    for (ptrdiff_t row = 0; row < rows; row++) rms_norm(x + row * ldx, dim, weight, eps, out + row * dim);
+    for (ptrdiff_t row = 0; row < rows; row++)
+        rms_norm(x + row * ldx, dim, weight, eps, out + row * dim);
 }
 
 EXPORT void k_rope(const float *x, ptrdiff_t ldx, ptrdiff_t tokens, ptrdiff_t heads, ptrdiff_t dim,

@@ -2,9 +2,11 @@
 
 #define BLOCK 64
 
-/* o: [tokens][groups * width]; a: `groups` matrices [rank][width], each packed; b: [hidden][groups * rank]. */
+/* o: [tokens][groups * width]; a: `groups` matrices [rank][width], each packed; b: [hidden][groups
+ * * rank]. */
 EXPORT int k_grouped_output(const float *o, ptrdiff_t tokens, ptrdiff_t groups, ptrdiff_t width,
-                            const float *a, ptrdiff_t rank, const float *b, ptrdiff_t hidden, float *out) {
+                            const float *a, ptrdiff_t rank, const float *b, ptrdiff_t hidden,
+                            float *out) {
     float *z = scratch((size_t)(BLOCK * groups * rank) * sizeof(float));
     if (!z) return 1;
     for (ptrdiff_t t = 0; t < tokens; t += BLOCK) {

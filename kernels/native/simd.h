@@ -111,30 +111,32 @@ INLINE vf vsigmoid(vf x) { return 1.0f / (1.0f + vexp(-x)); }
 #define HIGH_2 2, 3, 6, 7
 #endif
 
-#define SWAP_LEVEL(v, s)                                                     \
-    UNROLL for (int i = 0; i < VL; i++) if (!(i & s)) {                      \
-        vf a = v[i], b = v[i | s];                                           \
-        v[i] = SHUFFLE(a, b, LOW_##s);                                       \
-        v[i | s] = SHUFFLE(a, b, HIGH_##s);                                  \
-    }
+#define SWAP_LEVEL(v, s)                                                                           \
+    UNROLL                                                                                         \
+    for (int i = 0; i < VL; i++)                                                                   \
+        if (!(i & s)) {                                                                            \
+            vf a = v[i], b = v[i | s];                                                             \
+            v[i] = SHUFFLE(a, b, LOW_##s);                                                         \
+            v[i | s] = SHUFFLE(a, b, HIGH_##s);                                                    \
+        }
 
 /* v[i][j] becomes v[j][i]. */
-INLINE void transpose(vf v[VL]) {
-    SWAP_LEVEL(v, 1)
-    SWAP_LEVEL(v, 2)
+INLINE void transpose(vf v[VL]){SWAP_LEVEL(v, 1) SWAP_LEVEL(v, 2)
 #if VL >= 8
-    SWAP_LEVEL(v, 4)
+                                    SWAP_LEVEL(v, 4)
 #endif
 #if VL >= 16
-    SWAP_LEVEL(v, 8)
+                                        SWAP_LEVEL(v, 8)
 #endif
 }
 
-#define ADD_LEVEL(v, s)                                                      \
-    UNROLL for (int i = 0; i < VL; i++) if (!(i & (2 * s - 1))) {            \
-        vf a = v[i], b = v[i | s];                                           \
-        v[i] = SHUFFLE(a, b, LOW_##s) + SHUFFLE(a, b, HIGH_##s);             \
-    }
+#define ADD_LEVEL(v, s)                                                                            \
+    UNROLL                                                                                         \
+    for (int i = 0; i < VL; i++)                                                                   \
+        if (!(i & (2 * s - 1))) {                                                                  \
+            vf a = v[i], b = v[i | s];                                                             \
+            v[i] = SHUFFLE(a, b, LOW_##s) + SHUFFLE(a, b, HIGH_##s);                               \
+        }
 
 /* Lane i of the result is the sum over the lanes of v[i]. Destroys v. */
 INLINE vf sum_each(vf v[VL]) {

@@ -158,18 +158,18 @@ def test_what_would_be_read_out_of_bounds_is_refused(ops, native, ragged):
     case = Case(ragged, [12])
     batch = case.layout.batch([(0, 0, 12)])
     q = torch.zeros(12, 3, 24)
-    with pytest.raises(ValueError, match="entries_pool: got shape"):
+    with pytest.raises(ValueError, match=r"entries_pool: got shape"):
         ops.sparse_attention(
             q, case.pool, case.pool, None, case.sinks, window=6, m=4, scale=1.0, batch=batch
         )
-    with pytest.raises(ValueError, match="selected: got torch.int64; accepted: torch.int32"):
+    with pytest.raises(ValueError, match=r"selected: got torch.int64; accepted: torch.int32"):
         case.run(ops, [(0, 0, 12)], torch.zeros(12, 2, dtype=torch.int64))
-    with pytest.raises(ValueError, match="window: got 0"):
+    with pytest.raises(ValueError, match=r"window: got 0"):
         ops.sparse_attention(
             q, case.pool, None, None, case.sinks, window=0, m=None, scale=1.0, batch=batch
         )
     small = case.pool[: int(case.layout.table.max())].contiguous()
-    with pytest.raises(ValueError, match="window_pool: got . pages; accepted: at least"):
+    with pytest.raises(ValueError, match=r"window_pool: got . pages; accepted: at least"):
         native.sparse_attention(
             q, small, None, None, case.sinks, window=6, m=None, scale=1.0, batch=batch
         )

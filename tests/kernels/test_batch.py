@@ -76,5 +76,5 @@ def test_native_ops_check_by_themselves_before_they_touch_memory(native, batch, 
 
 
 def test_native_ops_refuse_a_pool_with_too_few_pages(native, batch):
-    with pytest.raises(ValueError, match="pool: got 7 pages; accepted: at least 8"):
+    with pytest.raises(ValueError, match=r"pool: got 7 pages; accepted: at least 8"):
         native.store_window(torch.zeros(7, 8, 4), torch.zeros(17, 4), batch)

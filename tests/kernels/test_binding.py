@@ -77,7 +77,7 @@ def test_an_unknown_patch_names_the_closest():
         UnknownPatch, match=r"unknown patch 'index_key'; did you mean 'index_keys'\?"
     ):
         bind_torch("index_key=int4")
-    with pytest.raises(UnknownPatch, match="Known: index_keys, index_topk"):
+    with pytest.raises(UnknownPatch, match=r"Known: index_keys, index_topk"):
         bind_torch("x" * 500)
 
 
@@ -108,23 +108,23 @@ def test_implementations_are_chosen_in_words():
     assert choose("auto", device="cuda") == "torch"
     assert choose("torch") == "torch"
     with pytest.raises(
-        ValueError, match="implementation: got 'fast'; accepted: auto, native, torch"
+        ValueError, match=r"implementation: got 'fast'; accepted: auto, native, torch"
     ):
         choose("fast")
-    with pytest.raises(ValueError, match="native with torch.float32 on cuda"):
+    with pytest.raises(ValueError, match=r"native with torch.float32 on cuda"):
         choose("native", device="cuda")
 
 
 def test_without_a_compiler_the_error_names_the_way_on(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda _: None)
     settings = Settings(index_topk=1, index_head_dim=32)
-    with pytest.raises(NativeUnavailable, match="none of cc, gcc, clang.*--kernels torch"):
+    with pytest.raises(NativeUnavailable, match=r"none of cc, gcc, clang.*--kernels torch"):
         bind([], device="cpu", dtype=torch.float32, settings=settings)
 
 
 def test_a_compiler_that_fails_says_why_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "flags", lambda: ("-no-such-flag",))
-    with pytest.raises(NativeUnavailable, match="failed with exit code 1.*no-such-flag"):
+    with pytest.raises(NativeUnavailable, match=r"failed with exit code 1.*no-such-flag"):
         build.load_library(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -154,5 +154,5 @@ def test_code_is_loaded_only_from_a_folder_of_this_user_alone(monkeypatch, tmp_p
     folder = build._private_folder()
     assert folder.parent == tmp_path
     folder.chmod(0o777)
-    with pytest.raises(NativeUnavailable, match="only this user can write"):
+    with pytest.raises(NativeUnavailable, match=r"only this user can write"):
         build._private_folder()

@@ -167,7 +167,7 @@ def test_a_ring_of_another_layout_is_refused(ops, ragged):
     with pytest.raises(ValueError, match=r"ring: got shape .*; accepted: shape \['any', 8, 80\]"):
         case.run(ops, [(0, 0, 13)])
     case.m = 5
-    with pytest.raises(ValueError, match="ape: got shape|m: got 5; accepted: a divisor"):
+    with pytest.raises(ValueError, match=r"ape: got shape|m: got 5; accepted: a divisor"):
         case.run(ops, [(0, 0, 13)])
 
 
@@ -184,7 +184,7 @@ def test_entries_of_other_sequences_are_refused(native, ragged):
     pool, one = torch.zeros(layout.pages, 4, 3), torch.zeros(1, 3)
     for seq, index in ((1, 0), (-1, 0), (0, 2), (0, -1)):
         at = (torch.tensor([seq]).int(), torch.tensor([index]).int())
-        with pytest.raises(ValueError, match="store_entries: got an id outside its table"):
+        with pytest.raises(ValueError, match=r"store_entries: got an id outside its table"):
             native.store_entries(pool, one, *at, 4, batch)
 
 

@@ -151,7 +151,7 @@ def test_nan_ranks_below_every_number(ops, ragged):
 def test_keys_of_another_format_are_refused(bound, ragged):
     case = Case(ragged, bound("native", "index_keys=int4"), [40])
     for implementation in ("native", "torch"):
-        with pytest.raises(ValueError, match="storage: got keys as int4,row; accepted: fp32"):
+        with pytest.raises(ValueError, match=r"storage: got keys as int4,row; accepted: fp32"):
             case.run([(0, 0, 40)], 4, bound(implementation))
-    with pytest.raises(ValueError, match="topk: got 0"):
+    with pytest.raises(ValueError, match=r"topk: got 0"):
         case.run([(0, 0, 40)], 0)

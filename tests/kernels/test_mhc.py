@@ -110,7 +110,7 @@ def test_wrong_shapes_are_refused(ops, randn):
     fn, base, scale = parameters(randn, 4, 8)
     with pytest.raises(ValueError, match=r"fn: got shape \[24, 32\]; accepted: shape \[24, 36\]"):
         ops.mhc_pre(randn(2, 4, 9), fn, base, scale, **EPS, iters=2)
-    with pytest.raises(ValueError, match="iters: got 0; accepted: at least 1"):
+    with pytest.raises(ValueError, match=r"iters: got 0; accepted: at least 1"):
         ops.mhc_pre(randn(2, 4, 8), fn, base, scale, **EPS, iters=0)
-    with pytest.raises(ValueError, match="comb: got shape"):
+    with pytest.raises(ValueError, match=r"comb: got shape"):
         ops.mhc_post(randn(2, 8), randn(2, 4, 8), randn(2, 4), randn(2, 4, 3))

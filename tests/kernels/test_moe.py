@@ -134,17 +134,17 @@ def test_clamping_keeps_a_nan(ops):
 
 def test_ids_and_shapes_that_do_not_fit_are_refused(ops, native, randn, batch_of):
     x, gate_up, down = randn(2, 4), randn(3, 6, 4), randn(3, 4, 3)
-    with pytest.raises(ValueError, match="ids|experts"):
+    with pytest.raises(ValueError, match=r"ids|experts"):
         ops.experts(x, torch.tensor([[3], [0]]).int(), torch.ones(2, 1), gate_up, down, limit=None)
-    with pytest.raises(ValueError, match="gate_up: got 5 rows"):
+    with pytest.raises(ValueError, match=r"gate_up: got 5 rows"):
         ops.experts(x, torch.zeros(2, 1).int(), torch.ones(2, 1), gate_up[:, :5], down, limit=None)
-    with pytest.raises(ValueError, match="topk: got 4; accepted: 1..3"):
+    with pytest.raises(ValueError, match=r"topk: got 4; accepted: 1..3"):
         ops.route(x, randn(3, 4), None, None, topk=4, scaling=1.0, batch=batch_of(2))
-    with pytest.raises(ValueError, match="route: got an id outside its table"):
+    with pytest.raises(ValueError, match=r"route: got an id outside its table"):
         native.route(
             x, randn(3, 4), None, torch.zeros(1, 1).int(), topk=1, scaling=1.0, batch=batch_of(2)
         )
-    with pytest.raises(ValueError, match="tid2eid: got a table beside a bias"):
+    with pytest.raises(ValueError, match=r"tid2eid: got a table beside a bias"):
         ops.route(
             x,
             randn(3, 4),

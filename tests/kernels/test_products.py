@@ -80,5 +80,5 @@ def test_each_group_has_its_own_matrix(ops, randn, tokens, groups, width, rank, 
 def test_shapes_that_do_not_fit_are_refused(ops, randn):
     with pytest.raises(ValueError, match=r"w: got shape \[3, 5\]; accepted: shape \['any', 4\]"):
         ops.linear(randn(2, 4), randn(3, 5))
-    with pytest.raises(ValueError, match="groups: got 3"):
+    with pytest.raises(ValueError, match=r"groups: got 3"):
         ops.grouped_output(randn(2, 8), randn(4, 4), randn(5, 4), groups=3)
