@@ -72,6 +72,7 @@ class Pacer:
         self._sleep = sleep
         self._clock = clock
         self._not_before = 0.0
+        self._rounds = 0
         self._given_up = False
         self._jitter = random.Random(0)  # noqa: S311 - spreads retries, guards nothing
 
@@ -101,6 +102,7 @@ class Pacer:
     def succeeded(self) -> None:
         """Note that the server took a request: widen again, one step at a time."""
         self._given_up = False
+        self._rounds = 0
         if self._passive.total_tokens < self._concurrency:
             self._passive.total_tokens += 1
 
@@ -111,6 +113,8 @@ class Pacer:
     async def back_off(self, waiting: Waiting, *, asked_s: float | None, seen: str) -> None:
         """Wait after a 429 or 503: as long as Retry-After asks, else exponentially.
 
+        The exponent counts rounds of refusals since the server last took a request, not the
+        refusals of one request: what is refused together is one round, and a success starts anew.
         Once one request has spent its whole wait in vain, the others fail at their first refusal,
         until the server takes a request again: a dead server must not cost the cap n times.
 
@@ -118,7 +122,9 @@ class Pacer:
             Overloaded: the wait would pass the cap; `seen` says what the server answered.
         """
         self.halve()
-        backoff = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2**waiting.refusals)
+        if self._clock() >= self._not_before:
+            self._rounds += 1
+        backoff = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(16, max(0, self._rounds - 1)))
         pause = backoff * self._jitter.uniform(0.75, 1.25) if asked_s is None else asked_s
         waiting.refusals += 1
         if self._given_up or waiting.waited_s + pause > self.max_wait_s:

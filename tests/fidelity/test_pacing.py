@@ -116,3 +116,24 @@ async def test_concurrency_halves_with_each_refusal_and_grows_by_one_with_each_s
     for _ in range(20):
         pacer.succeeded()
     assert pacer.allowed_in_flight == 8
+
+
+async def test_what_is_refused_together_is_one_round_and_a_success_starts_anew():
+    time = Time()
+    pacer = _pacer(time, max_wait_s=1e6)
+
+    async def refused_together(count):
+        before = len(time.slept)
+        pacer._not_before = max(pacer._not_before, time.now)
+        held = time.now
+        for _ in range(count):
+            time.now = held  # all at one moment
+            await pacer.back_off(Waiting(), asked_s=None, seen="x")
+        time.now = pacer._not_before
+        return max(time.slept[before:])
+
+    assert await refused_together(4) <= 0.5 * 1.25
+    assert 0.75 <= await refused_together(4) <= 1.25
+    assert await refused_together(4) >= 1.5
+    pacer.succeeded()
+    assert await refused_together(4) <= 0.5 * 1.25
