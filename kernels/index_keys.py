@@ -141,7 +141,7 @@ class IndexKeys:
         if self.format.name == "fp4":
             return _round_fp4(groups, amax)
         limit = FP8_MAX if self.format.name == "fp8" else INT4_MAX
-        scales = torch.where(amax.isfinite(), amax / limit, float("nan"))
+        scales = torch.where(amax.isfinite(), _divide(amax, limit), float("nan"))
         scaled = (groups / scales[..., None]).flatten(1)
         if self.format.name == "fp8":
             return scaled.to(torch.float8_e4m3fn), scales
@@ -173,8 +173,13 @@ class IndexKeys:
         return walsh_hadamard(q) if self.format.rotate else q
 
 
+def _divide(x: Tensor, by: float) -> Tensor:
+    """Divide as IEEE does: by a Python number, CUDA multiplies with the rounded reciprocal."""
+    return x / torch.full_like(x, by)
+
+
 def _round_fp4(groups: Tensor, amax: Tensor) -> tuple[Tensor, Tensor]:
-    fraction, exponent = torch.frexp(amax / FP4_MAX)
+    fraction, exponent = torch.frexp(_divide(amax, FP4_MAX))
     exponent = exponent - (fraction == 0.5).int()  # ceil(log2), exact powers stay
     finite = amax.isfinite()
     power = torch.ldexp(torch.ones_like(amax), exponent)[..., None]
