@@ -51,7 +51,7 @@ $(VENV)/.dev: $(VENV)/.test pyproject.toml
 	@touch $@
 
 report: $(VENV)/.engine  ## start the embedded engine, run the suites, write runs/latest/report.html
-	@$(BIN)/fidelity run --budget $(BUDGET)
+	@$(BIN)/fidelity run --deployment embedded --budget $(BUDGET)
 
 test: $(VENV)/.test  ## the project's own tests
 	@$(BIN)/python -m pytest tests
