@@ -17,6 +17,9 @@ from engine.protocol import AbortBody, DetokenizeBody, TokenizeBody
 from engine.sequence import SamplingParams
 from engine.serving import Serving, model_card
 
+_STARTED = time.time()
+"""When this process started, Unix seconds: lets a client tell a restart from a long life."""
+
 
 class AdminEndpoints:
     """One method an endpoint."""
@@ -92,6 +95,7 @@ class AdminEndpoints:
             flags
             | {
                 "version": engine_version(),
+                "start_time": _STARTED,
                 "max_model_len": engine.max_model_len,
                 "vocab_size": engine.tokenizer.vocab_size,
                 "internal_states": [engine.scheduler.gauges()],
