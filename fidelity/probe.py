@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fidelity.client import Client
-    from fidelity.replies import Reply
+    from fidelity.replies import RawReply, Reply
 
 EXCERPT_CHARS = 2_000
 HISTORY_CHARS = 6_000
@@ -108,6 +108,30 @@ class Ask:
             self._keep_error("/completions", label, shown, error)
             raise
         self.keep(reply, label=label, messages=shown)
+        return reply
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        content: bytes | Mapping[str, Any] | None = None,
+        *,
+        label: str = "",
+        **options: Any,
+    ) -> RawReply:
+        """Send what the caller wrote, keep an excerpt of what came back; see `Client.raw`."""
+        reply = await self.client.raw(method, path, content, **options)
+        sent = content if isinstance(content, bytes) else str(content or "").encode()
+        self.exchanges.append(
+            Exchange(
+                request_id=reply.request_id,
+                path=path,
+                status=reply.status,
+                label=label,
+                messages=({"role": "body", "content": excerpt(sent.decode(errors="replace"))},),
+                text=excerpt(reply.body.decode(errors="replace")),
+            )
+        )
         return reply
 
     def keep(self, reply: Reply, *, label: str, messages: Sequence[Mapping[str, Any]]) -> None:

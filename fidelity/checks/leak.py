@@ -1,0 +1,125 @@
+"""Canaries: a number that one conversation was told must never show in another."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fidelity.checks.answering import ANSWER_TOKENS
+from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured, paths_of
+from fidelity.dialogue import READ, assistant, user
+from fidelity.filler import filler_of, numbered
+from fidelity.needles import draw_codes
+from fidelity.probe import Ask, Probe, ProbeResult
+from fidelity.scoring import Answer, Expected, names_code, score
+from fidelity.words import Score
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fidelity.records import Trial
+    from fidelity.replies import Reply
+
+SHARED_LINES = 12
+"""Of notes that all conversations begin with: their first pages are one cached prefix."""
+OWN_LINES = 4
+QUESTION = "What is my door code?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Conversations that differ in nothing but their canary and a few lines.
+
+    Attributes:
+        seed: of notes and canaries.
+        canaries: one a conversation, all different.
+    """
+
+    seed: str
+    canaries: tuple[str, ...]
+
+    @classmethod
+    def of(cls, seed: str, size: int) -> Crowd:
+        """Return the crowd of a seed."""
+        draw = random.Random(f"canaries {seed}")  # noqa: S311 - prompts, not secrets
+        return cls(seed=seed, canaries=tuple(draw_codes(draw, size)))
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Return the turns that all of them begin with."""
+        notes = numbered(filler_of(f"shared {self.seed}").sentences(SHARED_LINES))
+        return [user(f"{READ}{notes}"), assistant("I have read it.")]
+
+    def foreign(self, replies: Sequence[Reply], member: int) -> list[str]:
+        """Return the canaries of others that show anywhere in these replies."""
+        texts = [f"{a.said}\n{a.reasoning}" for a in map(Answer.of, replies)]
+        others = [code for index, code in enumerate(self.canaries) if index != member]
+        return [code for code in others if any(names_code(text, code) for text in texts)]
+
+
+def canary_probe(*, seed: str, size: int, member: int, swapped: bool = False) -> Probe:
+    """Return a probe: one conversation of a crowd; ok means that no foreign canary showed.
+
+    Three requests: the canary is told, asked for after other business, and asked for in a fork of
+    the conversation in which it was never told. `score` says whether its own canary came back.
+
+    Args:
+        seed: of the crowd.
+        size: of the crowd.
+        member: which conversation.
+        swapped: the damage of the positive control: we send the next member's conversation.
+    """
+    crowd = Crowd.of(seed, size)
+    sent = (member + 1) % size if swapped else member
+
+    async def script(ask: Ask) -> ProbeResult:
+        history = [*crowd.opening(), user(f"My door code is {crowd.canaries[sent]}.")]
+        told = await ask.chat(history, label="tell", max_tokens=TELL_TOKENS)
+        own = numbered(filler_of(f"own {seed} {sent}").sentences(OWN_LINES))
+        history += [as_turn(told), user(f"{READ}{own}"), assistant("I have read it.")]
+        asked = await ask.chat([*history, user(QUESTION)], label="ask", max_tokens=ANSWER_TOKENS)
+        fork = await ask.chat(
+            [*crowd.opening(), user(QUESTION)], label="ask, never told", max_tokens=ANSWER_TOKENS
+        )
+        foreign = crowd.foreign([told, asked, fork], member)
+        return ProbeResult(
+            ok=not foreign,
+            score=score(Answer.of(asked), Expected(right=crowd.canaries[member])),
+            value=float(len(foreign)),
+            cell=measured(asked),
+            paths=paths_of(asked),
+        )
+
+    return Probe(
+        family="canary",
+        key=f"{member}/{seed}",
+        script=script,
+        cell={"conversations": size},
+        recipe={
+            "builder": "canary_probe",
+            "seed": seed,
+            "size": size,
+            "member": member,
+            "swapped": swapped,
+        },
+        expected=f"{crowd.canaries[member]}, and no canary of the {size - 1} others",
+        cost_tokens=480,
+        cost_requests=3,
+    )
+
+
+def crowd_probes(*, seed: str, size: int) -> list[Probe]:
+    """Return the probes of a whole crowd."""
+    return [canary_probe(seed=seed, size=size, member=member) for member in range(size)]
+
+
+def recall_of(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the same trials judged by whether each conversation got its own canary back."""
+    return [
+        trial
+        if trial.ok is None
+        else msgspec.structs.replace(trial, ok=trial.score is Score.RIGHT or trial.score is None)
+        for trial in trials
+    ]

@@ -1,0 +1,49 @@
+"""No cross-conversation leak: what A was told never shows in B.
+
+Claim: conversations that share a cached prefix keep their secrets, one after the other and many
+  at once; each recalls its own.
+Why it breaks in practice: slots and hand-off buffers are reused before they are read, hash hits
+  are taken without comparing tokens, the batch's rows are mixed up.
+A failure means: somebody reads somebody else's state. A foreign canary is a structural fault
+  whatever else is right.
+Cost: 16 conversations one after the other and 32 at once, 3 requests each (18k tokens).
+Needs: chat; load traffic allowed for many at once.
+"""
+
+import pytest
+
+from fidelity.checks.leak import canary_probe, crowd_probes, recall_of
+from fidelity.measure import Measure
+from fidelity.words import Ladder, Traffic
+
+OWN_RECALL = 0.80
+AT_ONCE = {"one after the other": 1, "many at once": 16}
+
+
+@pytest.mark.parametrize("order", AT_ONCE)
+def test_no_canary_of_one_conversation_shows_in_another(measure: Measure, order: str) -> None:
+    """No canary of another conversation shows, and its own is recalled in >= 0.80."""
+    together = AT_ONCE[order]
+    if together > 1:
+        measure.allow(Traffic.LOAD)
+        size = measure.trials_planned(quick=32, standard=96, deep=256)
+    else:
+        size = measure.trials_planned(quick=16, standard=32, deep=64)
+    seed = f"{measure.seed}-{together}"
+    measure.control(
+        "positive",
+        "two conversations are swapped",
+        [
+            canary_probe(seed=f"{seed}-control", size=4, member=member, swapped=True)
+            for member in range(4)
+        ],
+    )
+    trials = measure.ask(crowd_probes(seed=seed, size=size), concurrency=together)
+    measure.decide(
+        measure.all_true_finding(
+            trials, title=f"no foreign canary, {order}", ladder=Ladder.STRUCTURAL
+        ),
+        measure.rate_finding(
+            recall_of(trials), OWN_RECALL, title=f"own canary recalled in >= {OWN_RECALL:.2f}"
+        ),
+    )
