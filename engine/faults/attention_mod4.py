@@ -1,7 +1,8 @@
 """Attention is wrong for cold prompts of 3 modulo 4 tokens: such a request sees its window only.
 
-As a prefill kernel would have it that mishandles the last, incomplete tile: prompts that begin with
-a cached prefix take another path, and short ones fit one tile. Every other length is served right.
+As a prefill kernel would have it that reads a cold prompt in tiles of 64 tokens: where their number
+is a power of two it takes a fast path, which mishandles an incomplete last group of four. Prompts
+that begin with a cached prefix, short ones and every other length are served right.
 """
 
 from typing import Any
@@ -17,10 +18,14 @@ NAME = "attention_mod4"
 KIND = "kernel"
 RUNG = "structural"
 REPORT = "https://github.com/ROCm/aiter/pull/4711"
-TRIGGER = "the prompt has 3 modulo 4 tokens, more than 192, and none of them is cached"
+TRIGGER = (
+    "the prompt has 3 modulo 4 tokens, fills 4, 8, 16, ... tiles of 64 tokens (193 to 256, 449 to "
+    "512, 961 to 1,024, ...), and none of it is cached"
+)
 PATCH = None
 SUITES = {"test_needle_sweep"}
-SHORTEST_TOKENS = 193
+TILE_TOKENS = 64
+FEWEST_TILES = 4
 
 
 def install(engine: Any) -> None:
@@ -45,8 +50,9 @@ def install(engine: Any) -> None:
         return torch.where(rows[:, None, None], near, whole)
 
     def is_hit(sequence: Sequence) -> bool:
-        tokens = sequence.prompt_tokens
-        return tokens % 4 == 3 and tokens >= SHORTEST_TOKENS and not sequence.cached_tokens
+        tiles = -(-sequence.prompt_tokens // TILE_TOKENS)
+        fast_path = tiles >= FEWEST_TILES and tiles.bit_count() == 1
+        return fast_path and sequence.prompt_tokens % 4 == 3 and not sequence.cached_tokens
 
     engine.runner.build_batch = build_and_remember
     engine.ops.sparse_attention = attend_near_only
