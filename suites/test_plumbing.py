@@ -1,1 +1,55 @@
-"""BEING WRITTEN BY BUILDER P (see /tmp/contracts.md, end). F: leave this file alone."""
+"""Plumbing: what the HTTP API promises, one claim each.
+
+Claim: answers, streams, token counts, parameters, tool calls, logprobs and refusals are what the
+  OpenAI API documents; what a server does not have it refuses in words, and never ignores.
+Why it breaks in practice: parsers and detokenizers lose what falls between two tokens; gateways
+  cap, cut and cache; parameters are accepted and ignored; overflow is cut without a word.
+A failure means: the named promise is broken; the trial holds the request that shows it.
+Cost: about 150 short requests (10k tokens); exchanges are shared between claims.
+Needs: chat; each claim says what else, and is not applicable without it.
+"""
+
+import pytest
+
+from fidelity.checks.conformance import Check, hold, name_of
+from fidelity.checks.plumbing_counts import COUNTS
+from fidelity.checks.plumbing_limits import ENDS, STOPS
+from fidelity.checks.plumbing_shape import SHAPES, STREAMS
+from fidelity.checks.plumbing_twins import TWINS
+from fidelity.measure import Measure
+
+
+@pytest.mark.parametrize("check", SHAPES, ids=name_of)
+def test_answers_have_the_documented_shape(measure: Measure, check: Check) -> None:
+    """Fields of whole answers."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", STREAMS, ids=name_of)
+def test_streams_have_the_documented_shape(measure: Measure, check: Check) -> None:
+    """Events, deltas, finish reason and usage of streams."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", COUNTS, ids=name_of)
+def test_tokens_are_counted_right(measure: Measure, check: Check) -> None:
+    """Usage against itself, the stream, the tokenizer and the tokens given."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", ENDS, ids=name_of)
+def test_answers_end_where_they_should(measure: Measure, check: Check) -> None:
+    """max_tokens to the token, and the finish reason that tells."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", STOPS, ids=name_of)
+def test_stop_strings_are_obeyed(measure: Measure, check: Check) -> None:
+    """Excluded to the character, in one piece and in a stream."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", TWINS, ids=name_of)
+def test_stream_equals_one_shot(measure: Measure, check: Check) -> None:
+    """Content, reasoning, tool calls, finish reason and usage; characters of other scripts."""
+    hold(measure, check)

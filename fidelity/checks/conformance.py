@@ -119,10 +119,10 @@ def _judged(check: Check, wires: Wires) -> ProbeResult:
     except shape.Malformed as error:
         problems = [f"a body of another shape: {error}"]
     except Undecided as why:
-        return ProbeResult(ok=None, error=str(why), cell={"result": _UNDECIDED})
+        return _no_result(_UNDECIDED, why)
     except Unsupported as why:
         if check.feature or check.optional:
-            return ProbeResult(ok=None, error=str(why), cell={"result": _UNSUPPORTED})
+            return _no_result(_UNSUPPORTED, why)
         problems = [str(why)]
     if not problems:
         return ProbeResult(ok=True)
@@ -131,19 +131,24 @@ def _judged(check: Check, wires: Wires) -> ProbeResult:
     return ProbeResult(ok=False, cell={"breach": shown + (f"; {more} more" if more > 0 else "")})
 
 
+def _no_result(kind: str, why: Exception) -> ProbeResult:
+    reason = excerpt(str(why), 500)
+    return ProbeResult(ok=None, error=reason, cell={"result": kind, "reason": reason})
+
+
 def _worded(finding: Finding, trial: Trial, check: Check, expects: Sequence[str]) -> Finding:
     """Return the finding in the judge's own words."""
-    result = trial.cell.get("result")
+    result, why = trial.cell.get("result"), str(trial.cell.get("reason", ""))
     if trial.ok is False:
         reason = f"{trial.cell.get('breach')}; the request is in trial {trial.id}"
         return msgspec.structs.replace(finding, reason=reason)
     if trial.ok is None and result == _UNDECIDED:
-        return msgspec.structs.replace(finding, outcome=Outcome.INCONCLUSIVE, reason=trial.error)
+        return msgspec.structs.replace(finding, outcome=Outcome.INCONCLUSIVE, reason=why)
     if trial.ok is None and result == _UNSUPPORTED:
         promised = check.feature in expects
         return msgspec.structs.replace(
             finding,
             outcome=Outcome.ERROR if promised else Outcome.NOT_APPLICABLE,
-            reason=trial.error + (f"; the deployment promises {check.feature}" * promised),
+            reason=why + f"; the deployment promises {check.feature}" * promised,
         )
     return finding

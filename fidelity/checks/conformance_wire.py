@@ -36,11 +36,11 @@ _PER_BYTE = 0.5
 """Tokens reserved for a byte of a request: more than any prompt of these checks takes."""
 
 
-class Undecided(Exception):  # noqa: N818 - an outcome, not an error
+class Undecided(Exception):
     """The exchange says nothing about the claim; the message says why."""
 
 
-class Unsupported(Exception):  # noqa: N818 - an outcome, not an error
+class Unsupported(Exception):
     """The server refuses in words what the claim is about."""
 
 
