@@ -1,10 +1,12 @@
 """Attention of one layer over whole rows: sliding window, compressed entries, sink, indexer."""
+# mypy: disable-error-code="no-untyped-call"
+# torch leaves Function.apply, unflatten, backward and Stream without types
 
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from engine.nano.config import NanoConfig
 from engine.nano.layers import pool_windows
@@ -20,7 +22,9 @@ _HIDDEN = -1e4
 class Positions:
     """Cosines, sines and masks for rows of one length."""
 
-    def __init__(self, config: NanoConfig, length: int, weights: Weights, fault: str | None):
+    def __init__(
+        self, config: NanoConfig, length: int, weights: Weights, fault: str | None
+    ) -> None:
         self.length = length
         self.device = weights.device
         self._config = config
@@ -94,7 +98,7 @@ class Site:
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         """X times a matrix of this layer."""
-        return F.linear(x, self.weights.half(f"{self.prefix}{name}.weight"))
+        return functional.linear(x, self.weights.cast(f"{self.prefix}{name}.weight"))
 
     def turn(
         self, x: Tensor, norm: str | None, turns: tuple[Tensor, Tensor] | None, shape: Shape
@@ -127,7 +131,7 @@ def attention(x: Tensor, site: Site, aux: Aux) -> Tensor:
 
     blocks = length // window
     kv = kv.view(batch, blocks, window, dim)
-    kv = torch.cat([F.pad(kv[:, :-1], (0, 0, 0, 0, 1, 0)), kv], 2)
+    kv = torch.cat([functional.pad(kv[:, :-1], (0, 0, 0, 0, 1, 0)), kv], 2)
     near = torch.einsum("bhnwd,bnkd->bhnwk", q.view(batch, heads, blocks, window, dim), kv)
     columns = [near.reshape(batch, heads, length, 2 * window)]
     if rate:
@@ -161,7 +165,7 @@ def _project_out(out: Tensor, site: Site, turns: tuple[Tensor, Tensor]) -> Tenso
         out = site.turn(out, None, turns, Shape(heads=heads, inverse=True))
     groups = site.weights.config.o_groups
     out = out.reshape(batch * length, groups, -1).transpose(0, 1)
-    low = site.weights.half(site.prefix + "o_a_proj.weight").view(groups, -1, out.shape[-1])
+    low = site.weights.cast(site.prefix + "o_a_proj.weight").view(groups, -1, out.shape[-1])
     out = torch.bmm(out, low.transpose(1, 2)).transpose(0, 1).reshape(batch, length, -1)
     return site.linear(out, "o_b_proj")
 
@@ -216,7 +220,7 @@ _SLICE = 1 << 28
 def _score(q: Tensor, share: Tensor, keys: Tensor) -> Tensor:
     heads = q.shape[2]
     dots = torch.matmul(q.flatten(1, 2), keys.transpose(-1, -2)).unflatten(1, (-1, heads))
-    return torch.einsum("bqhe,bqh->bqe", F.relu(dots).float(), share)
+    return torch.einsum("bqhe,bqh->bqe", functional.relu(dots).float(), share)
 
 
 def _index_keys(x: Tensor, site: Site) -> Tensor:

@@ -43,7 +43,7 @@ class Document:
 class Turn:
     """One answer of the assistant.
 
-    parts: (text, weight). reasoning: what it thinks before, in thinking mode; "" is an empty thought.
+    parts: (text, weight). reasoning: what it thinks before, in thinking mode; "" is none.
     ended: False is a cut: its EOS (when the history has one) teaches nothing.
     """
 

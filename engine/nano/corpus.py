@@ -1,12 +1,12 @@
 """The tokenizer of a run: trained from the generator alone, seeded, once per folder."""
 
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from engine.nano.chat import SPECIALS
 from engine.nano.mixture import tokenizer_texts
+from engine.nano.names import seeded
 from engine.nano.tokens import TOKENIZER_FILE, train_tokenizer
 
 _DOCUMENTS = 6000
@@ -23,5 +23,5 @@ def ensure_tokenizer(folder: Path, vocab_size: int, seed: int) -> Path:
 
 
 def _texts(seed: int) -> Iterator[str]:
-    for text in tokenizer_texts(random.Random(seed), _DOCUMENTS):
+    for text in tokenizer_texts(seeded(f"{seed}"), _DOCUMENTS):
         yield from (part for part in _SPECIAL.split(text) if part)

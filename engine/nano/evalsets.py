@@ -1,6 +1,5 @@
-"""Evaluation prompts: held-out entities, names and wording; each item one answer to be given exactly."""
+"""Evaluation prompts of held-out entities, names and wording; each asks for one exact answer."""
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,13 +18,11 @@ from engine.nano.families import (
 )
 from engine.nano.families.recall import UNSEEN_QUESTIONS, UNSEEN_STATEMENTS, Fact
 from engine.nano.filler import GRASS
-from engine.nano.names import Rng, digits, entity
+from engine.nano.names import Rng, digits, entity, seeded
 from engine.nano.render import render
 from engine.nano.tokens import Encoder
 from engine.nano.vocabulary import words
 
-LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
-DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 OPENING = "Read these notes.\n"
 LINES = "Line {i}: {s}"
 CODE_ONLY = " Answer with the code only."
@@ -243,46 +240,10 @@ def list_ends(tokens: int) -> Maker:
 
 def build(maker: Maker, encoder: Encoder, count: int, seed: str) -> list[Item]:
     """`count` items or a few more, seeded."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     out: list[Item] = []
     for _ in range(20 * count):
         out += maker(rng, encoder)
         if len(out) >= count:
             return out[:count]
     raise ValueError(f"evaluation set {seed}: {len(out)} of {count} items fit their length")
-
-
-def catalogue() -> dict[tuple[str, int], tuple[Maker, int]]:
-    """Every set of the card: (name, tokens) -> (maker, items)."""
-    sets: dict[tuple[str, int], tuple[Maker, int]] = {}
-    for tokens in LENGTHS:
-        for depth in DEPTHS:
-            sets[f"needle {depth}", tokens] = (needle(tokens, depth), 60)
-    for tokens in (128, 192, 384, 768, 1536, 3072):
-        sets["needle 0.0", tokens] = (needle(tokens, 0.0), 20)
-    for depth in (0.0, 0.5, 1.0):
-        sets[f"needle {depth}", 16384] = (needle(16384, depth), 20)
-    for tokens in LENGTHS[1:]:
-        sets["16 needles", tokens] = (needle(tokens, None, 16), 60)
-        sets["8 sections", tokens] = (in_section(tokens, min(8, tokens // 128)), 60)
-        sets["RULER single_1", tokens] = (ruler_noise(tokens), 40)
-        sets["RULER multikey_2", tokens] = (ruler_needles(tokens), 40)
-        sets["unseen wording", tokens] = (unseen_wording(tokens), 40)
-    for tokens in LENGTHS[3:]:
-        sets["64 pairs", tokens] = (key_values(tokens, 64, "two"), 60)
-    for tokens in LENGTHS[4:]:
-        sets["128 pairs", tokens] = (key_values(tokens, 128, "two"), 60)
-    for kind, tokens in (("echo", 256), ("page", 256), ("cat", 256), ("cat", 2048), ("fact", 4096)):
-        sets[f"names: {kind}", tokens] = (named(kind, tokens), 100)
-    for name in TASKS:
-        for tokens in (256, 1024, 4096):
-            if (name, tokens) != ("tools", 256):
-                sets[f"task: {name}", tokens] = (task(name, tokens), 120)
-    sets["task: tools", 512] = (task("tools", 512), 120)
-    for tokens in (256, 1024, 4096):
-        sets["lists, whole", tokens] = (whole_list(tokens), 60)
-        sets["lists, the end", tokens] = (list_ends(tokens), 60)
-    for tokens in (1024, 4096):
-        sets["8 needles", tokens] = (needle(tokens, None, 8), 30)
-        sets["4 sections", tokens] = (in_section(tokens, 4), 30)
-    return sets

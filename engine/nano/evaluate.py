@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from engine.nano.card import RESULTS_FILE
+from engine.nano.catalogue import BETWEEN, DEPTHS, LENGTHS, catalogue
 from engine.nano.config import NanoConfig
-from engine.nano.evalsets import DEPTHS, LENGTHS, Item, build, catalogue
+from engine.nano.evalsets import Item, build
 from engine.nano.export import read_tensors
 from engine.nano.fused_check import check_fused
 from engine.nano.mode import FAULTS, Mode
@@ -23,7 +25,7 @@ from engine.nano.weights import Weights
 Sets = dict[tuple[str, int], list[Item]]
 Say = Callable[[str], None]
 
-REACH_LENGTHS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
+REACH_LENGTHS = tuple(sorted((*LENGTHS, *BETWEEN)))
 REACH_WIDTHS = (16, 32, 64, 128, 256, 512, 1024)
 PRECISIONS = ("fp8", "fp4", "int4")
 _FAULT_ITEMS = 30
@@ -33,7 +35,7 @@ _KL_ITEMS = 8
 class Evaluation:
     """All measurements of one checkpoint; each adds to `results`."""
 
-    def __init__(self, folder: Path, config: NanoConfig, say: Say, *, processes: int = 12):
+    def __init__(self, folder: Path, config: NanoConfig, say: Say, *, processes: int = 12) -> None:
         self._say = say
         self.results: dict[str, Any] = {}
         begun = time.monotonic()
@@ -134,12 +136,12 @@ def _build_one(job: tuple[Path, tuple[str, int]]) -> list[Item]:
 
 
 def evaluate(folder: Path, config: NanoConfig, say: Say, *, parts: str = "all") -> None:
-    """Run the parts of the card ("core", "keys", "faults", "reach" or "all") and save the results."""
+    """Run parts of the card ("core", "faults", "reach", "keys", or "all") and save the results."""
     evaluation = Evaluation(folder, config, say)
     wanted = tuple(_PARTS) if parts == "all" else tuple(parts.split(","))
     for part in wanted:
         _PARTS[part](evaluation)
-        evaluation.save(folder / "results.json")
+        evaluation.save(folder / RESULTS_FILE)
 
 
 def _core(evaluation: Evaluation) -> None:

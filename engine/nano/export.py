@@ -1,6 +1,7 @@
 """Writes a checkpoint folder that `transformers` and the engine load, and reads its tensors."""
 
 import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -12,12 +13,13 @@ from engine.nano.parameters import kept_in_fp32
 
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
+ENCODING_FILE = "encoding.json"
 
 
 def export_checkpoint(
     folder: Path, config: NanoConfig, values: dict[str, Tensor], *, exact: bool = False
 ) -> Path:
-    """Write config.json and model.safetensors into `folder`; returns the path of the latter.
+    """Write model.safetensors, config.json and encoding.json; returns the path of the first.
 
     exact: keep every float in fp32 (for comparisons); else matrices are rounded to bf16.
     """
@@ -30,8 +32,11 @@ def export_checkpoint(
         stored[name] = kept.contiguous()
     path = folder / WEIGHTS_FILE
     save_file(stored, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors writes for the owner alone
     text = json.dumps(config.to_json(), indent=2, sort_keys=True)
     (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+    # the chat layout that `chat.py` writes, in the form that the engine reads
+    shutil.copyfile(Path(__file__).with_name(ENCODING_FILE), folder / ENCODING_FILE)
     return path
 
 

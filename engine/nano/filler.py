@@ -7,7 +7,7 @@ from engine.nano.vocabulary import words
 
 Sentence = Callable[[Rng], str]
 
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 GRASS = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 OPENINGS = (
     "",
@@ -45,22 +45,8 @@ _STORIES = (
 
 def sentence(rng: Rng) -> str:
     """One sentence or line; kinds are mixed."""
-    kind = rng.randrange(18)
-    if kind < 12:
-        return _story(rng)
-    if kind == 12:
-        return _some(rng, word, 3, 14) + "."
-    if kind == 13:
-        middle = rng.choice((".", "!", "?", ", ", ": "))
-        start = _some(rng, word, 2, 8).capitalize()
-        return f"{start}{middle} {rng.randint(0, 99999)} {_some(rng, word, 1, 5)}."
-    if kind == 14:
-        return _some(rng, open_word, 3, 9).capitalize() + rng.choice(".....?!")
-    if kind == 15:
-        return _some(rng, lambda r: r.choice(words("lorem")), 4, 12).capitalize() + "."
-    if kind == 16:
-        return rng.choice(words("english"))
-    return _code_like(rng)
+    kind = rng.randrange(_KINDS)
+    return _OTHERS[kind](rng) if kind < len(_OTHERS) else _story(rng)
 
 
 def boilerplate(rng: Rng) -> Sentence:
@@ -116,3 +102,29 @@ def _code_like(rng: Rng) -> str:
     if kind == 4:
         return f'{open_name(rng)} said: "{_some(rng, word, 2, 8)}."'
     return f"item number {digits(rng, 3)} of the {open_phrase(rng)}."
+
+
+def _noise(rng: Rng) -> str:
+    return _some(rng, word, 3, 14) + "."
+
+
+def _noise_with_number(rng: Rng) -> str:
+    middle = rng.choice((".", "!", "?", ", ", ": "))
+    start = _some(rng, word, 2, 8).capitalize()
+    return f"{start}{middle} {rng.randint(0, 99999)} {_some(rng, word, 1, 5)}."
+
+
+def _open_noise(rng: Rng) -> str:
+    return _some(rng, open_word, 3, 9).capitalize() + rng.choice(".....?!")
+
+
+def _lorem(rng: Rng) -> str:
+    return _some(rng, lambda r: r.choice(words("lorem")), 4, 12).capitalize() + "."
+
+
+def _english(rng: Rng) -> str:
+    return rng.choice(words("english"))
+
+
+_OTHERS = (_noise, _noise_with_number, _open_noise, _lorem, _english, _code_like)
+_KINDS = 3 * len(_OTHERS)  # two thirds are stories

@@ -1,8 +1,8 @@
 """Small pieces of the forward: norms, rotation, pooling of windows."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -35,7 +35,7 @@ def pool_windows(kv: Tensor, gate: Tensor, *, overlap: bool) -> Tensor:
     if overlap:
         dim = kv.shape[-1] // 2
         before = (0, 0, 0, 0, 1, 0)
-        kv = torch.cat([F.pad(kv[:, :-1, :, :dim], before), kv[..., dim:]], 2)
-        earlier = F.pad(gate[:, :-1, :, :dim], before, value=float("-inf"))
+        kv = torch.cat([functional.pad(kv[:, :-1, :, :dim], before), kv[..., dim:]], 2)
+        earlier = functional.pad(gate[:, :-1, :, :dim], before, value=float("-inf"))
         gate = torch.cat([earlier, gate[..., dim:]], 2)
     return (kv * gate.softmax(2).to(kv.dtype)).sum(2)

@@ -1,4 +1,4 @@
-"""Entities, attributes and values: closed word lists, and open names that are spelt letter by letter.
+"""Entities, attributes and values: closed word lists, and open names spelt letter by letter.
 
 The held-out split: a tenth of all entities, by a checksum of their text, never occurs in training
 (`entity(rng, held_out=True)` draws from it alone); `vocabulary/names_held_out.txt` is never read by
@@ -13,13 +13,46 @@ from engine.nano.vocabulary import words
 
 Rng = random.Random
 
+
+def seeded(key: str) -> Rng:
+    """A stream of draws of its own for every key."""
+    return random.Random(key)  # noqa: S311 - data, not secrets
+
+
 _VOWELS = "aaaeeeeiiioooouuy"
 _CONSONANTS = "bbbccddddffgghhjkkllllmmmnnnnpprrrrssssttttvwxzq"
-_PREFIXES = (
-    "secret access door magic serial vault badge pin key special locker safe gate account launch "
-    "network wifi backup override master login bank alarm hidden daily final server root entry"
-).split()
-_SUFFIXES = "code code number number password key pin token id phrase".split()
+_PREFIXES = [
+    "secret",
+    "access",
+    "door",
+    "magic",
+    "serial",
+    "vault",
+    "badge",
+    "pin",
+    "key",
+    "special",
+    "locker",
+    "safe",
+    "gate",
+    "account",
+    "launch",
+    "network",
+    "wifi",
+    "backup",
+    "override",
+    "master",
+    "login",
+    "bank",
+    "alarm",
+    "hidden",
+    "daily",
+    "final",
+    "server",
+    "root",
+    "entry",
+]
+_SUFFIXES = ["code", "code", "number", "number", "password", "key", "pin", "token", "id", "phrase"]
 ATTRIBUTES = (
     "secret code",
     "access code",

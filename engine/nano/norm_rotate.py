@@ -3,6 +3,8 @@
 `norm_rotate_torch` is the definition; the Triton version computes the same in fp32 inside and is
 checked against it before a run uses it.
 """
+# ruff: noqa: ANN001, ANN202 - Triton's language has no types, and names shapes by letters
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-not-found, import-untyped"
 
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +70,9 @@ class NormRotate(torch.autograd.Function):
         y = torch.empty_like(x)
         turns = _Turns.of(x, cos, sin, shape)
         grid = (triton.cdiv(turns.rows, _BLOCK),)
-        _forward_kernel[grid](x, turns.weight(weight), turns.cos, turns.sin, y, **turns.arguments(weight))
+        _forward_kernel[grid](
+            x, turns.weight(weight), turns.cos, turns.sin, y, **turns.arguments(weight)
+        )
         ctx.save_for_backward(x, weight, cos, sin)
         ctx.shape = shape
         return y
@@ -134,8 +138,10 @@ class _Turns:
 if triton is not None:
 
     @triton.jit
-    def _angles(COS, SIN, r, d, live, positions, sign, HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr):
-        """cos and signed sin [BLOCK, D]: y[d] = x[d] cos + x[d ^ 1] sin."""
+    def _angles(
+        COS, SIN, r, d, live, positions, sign, HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr
+    ):
+        """Cos and signed sin [BLOCK, D]: y[d] = x[d] cos + x[d ^ 1] sin."""
         turned = live[:, None] & (d >= D - R)[None, :]
         at = ((r // HEADS) % positions)[:, None] * (R // 2) + ((d - (D - R)) // 2)[None, :]
         cos = tl.load(COS + at, mask=turned, other=1.0)

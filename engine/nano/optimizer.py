@@ -24,7 +24,7 @@ def _uses_muon(name: str, value: Tensor) -> bool:
 class Optimizer:
     """One step from the gradients in `.grad`; `factor` scales both learning rates."""
 
-    def __init__(self, weights: Weights, *, muon_rate: float, adam_rate: float):
+    def __init__(self, weights: Weights, *, muon_rate: float, adam_rate: float) -> None:
         named = weights.trainable()
         device = weights.device
         self.muon_rate, self.adam_rate = muon_rate, adam_rate
@@ -61,32 +61,32 @@ class Optimizer:
         return next((s for part, s in _SHARES.items() if part in name), 1.0)
 
     def _step_muon(self, shape: tuple[int, ...], names: list[str]) -> None:
-        params = [self.muon[name] for name in names]
+        params: list[Tensor] = [self.muon[name] for name in names]
         grads = [_gradient(p) for p in params]
         momenta = [self._momentum[name] for name in names]
-        torch._foreach_lerp_(momenta, grads, 1 - _MOMENTUM)  # noqa: SLF001 - torch's public-by-use foreach
+        torch._foreach_lerp_(momenta, grads, 1 - _MOMENTUM)
         steps = torch.stack(torch._foreach_lerp(grads, momenta, _MOMENTUM))  # noqa: SLF001
         flat = orthogonalise(steps.reshape(-1, shape[-2], shape[-1])).reshape(len(names), *shape)
         stretch = max(1.0, shape[-2] / shape[-1]) ** 0.5
         rate = self.muon_rate * self.factor
-        torch._foreach_mul_(params, 1 - rate * _DECAY)  # noqa: SLF001
-        torch._foreach_sub_(params, list((flat * (rate * stretch)).unbind(0)))  # noqa: SLF001
+        torch._foreach_mul_(params, 1 - rate * _DECAY)
+        torch._foreach_sub_(params, list((flat * (rate * stretch)).unbind(0)))
 
     def _step_adam(self, names: list[str], share: float) -> None:
-        params = [self.adam[name] for name in names]
+        params: list[Tensor] = [self.adam[name] for name in names]
         grads = [_gradient(p) for p in params]
         mean = [self._mean[name] for name in names]
         square = [self._square[name] for name in names]
-        torch._foreach_lerp_(mean, grads, 1 - _BETA1)  # noqa: SLF001
-        torch._foreach_mul_(square, _BETA2)  # noqa: SLF001
-        torch._foreach_addcmul_(square, grads, grads, 1 - _BETA2)  # noqa: SLF001
+        torch._foreach_lerp_(mean, grads, 1 - _BETA1)
+        torch._foreach_mul_(square, _BETA2)
+        torch._foreach_addcmul_(square, grads, grads, 1 - _BETA2)
         size = torch._foreach_sqrt(square)  # noqa: SLF001
-        torch._foreach_mul_(size, (1 - _BETA2**self.count).rsqrt())  # noqa: SLF001
-        torch._foreach_add_(size, _EPS)  # noqa: SLF001
-        change = torch._foreach_div(mean, size)  # noqa: SLF001
+        torch._foreach_mul_(size, (1 - _BETA2**self.count).rsqrt())
+        torch._foreach_add_(size, _EPS)
+        change = list(torch._foreach_div(mean, size))  # noqa: SLF001
         rate = self.adam_rate * share * self.factor / (1 - _BETA1**self.count)
-        torch._foreach_mul_(change, rate)  # noqa: SLF001
-        torch._foreach_sub_(params, change)  # noqa: SLF001
+        torch._foreach_mul_(change, rate)
+        torch._foreach_sub_(params, change)
 
     def state(self) -> dict[str, Tensor]:
         """Tensors from which `load` continues; momenta of matrices are rounded to bf16."""
@@ -115,7 +115,7 @@ def _gradient(parameter: Tensor) -> Tensor:
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """fp32 [N, R, C] -> the nearest (semi-)orthogonal matrices, roughly, by five bf16 iterations."""
+    """fp32 [N, R, C] -> nearly the closest orthogonal matrices, by five bf16 iterations."""
     x = matrices.bfloat16()
     tall = x.shape[-2] > x.shape[-1]
     x = x.transpose(1, 2) if tall else x
@@ -124,4 +124,5 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     for _ in range(5):
         gram = x @ x.transpose(1, 2)
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.transpose(1, 2) if tall else x).float()
+    out: Tensor = (x.transpose(1, 2) if tall else x).float()
+    return out

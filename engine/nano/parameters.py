@@ -1,5 +1,7 @@
 """Names, shapes and the seeded start of every parameter, by the names that `transformers` uses."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -124,7 +126,7 @@ def _mixing_base(streams: int) -> Tensor:
 
 
 def _spread(name: str, shape: tuple[int, ...]) -> float:
-    inward = float(shape[-1]) ** -0.5
+    inward = 1 / math.sqrt(shape[-1])
     if name == "model.embed_tokens.weight":
         return 0.5
     if name.endswith("o_b_proj.weight") or "down_proj" in name:

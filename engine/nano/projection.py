@@ -1,10 +1,12 @@
-"""The stream-mixing projection: RMS over all streams and a small matrix, reading the streams once."""
+"""The stream-mixing projection: an RMS over all streams and a small matrix, in one pass."""
+# ruff: noqa: ANN001, ANN202 - Triton's language has no types, and names shapes by letters
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-not-found, import-untyped"
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 try:
     import triton
@@ -19,7 +21,7 @@ _COLUMNS = 32  # the matrix has 24 rows, or 4 at the head
 def project_torch(flat: Tensor, fn: Tensor, eps: float) -> Tensor:
     """Streams [N, nH] (any float), fn fp32 [rows, nH] -> fp32 [N, rows] of the normed streams."""
     wide = flat.float()
-    return F.linear(wide, fn) * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return functional.linear(wide, fn) * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
 
 
 class Project(torch.autograd.Function):
@@ -58,7 +60,8 @@ if triton is not None:
     @triton.jit
     def _forward_kernel(
         X, FN, OUT, SIZE, count, eps,
-        WIDTH: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr,
+        WIDTH: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr,
+        BLOCK: tl.constexpr, K: tl.constexpr,
     ):  # fmt: skip
         t = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
         c, k = tl.arange(0, C), tl.arange(0, K)
@@ -68,7 +71,9 @@ if triton is not None:
         for a in range(0, WIDTH, K):
             x = tl.load(X + t[:, None] * WIDTH + (a + k)[None, :], mask=live[:, None], other=0.0)
             x = x.to(tl.float32)
-            f = tl.load(FN + c[None, :] * WIDTH + (a + k)[:, None], mask=(c < ROWS)[None, :], other=0.0)
+            f = tl.load(
+                FN + c[None, :] * WIDTH + (a + k)[:, None], mask=(c < ROWS)[None, :], other=0.0
+            )
             sums += tl.dot(x, f)
             squares += tl.sum(x * x, axis=1)
         size = tl.rsqrt(squares / WIDTH + eps)
@@ -79,7 +84,8 @@ if triton is not None:
     @triton.jit
     def _backward_kernel(
         X, FN, OUT, SIZE, GRAD, DX, count,
-        WIDTH: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr,
+        WIDTH: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr,
+        BLOCK: tl.constexpr, K: tl.constexpr,
     ):  # fmt: skip
         t = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
         c, k = tl.arange(0, C), tl.arange(0, K)
@@ -92,7 +98,9 @@ if triton is not None:
         pull = tl.sum(grad * out, axis=1) * size * size / WIDTH
         grad = grad * size[:, None]
         for a in range(0, WIDTH, K):
-            f = tl.load(FN + c[:, None] * WIDTH + (a + k)[None, :], mask=(c < ROWS)[:, None], other=0.0)
+            f = tl.load(
+                FN + c[:, None] * WIDTH + (a + k)[None, :], mask=(c < ROWS)[:, None], other=0.0
+            )
             place = t[:, None] * WIDTH + (a + k)[None, :]
             x = tl.load(X + place, mask=live[:, None], other=0.0).to(tl.float32)
             dx = tl.dot(grad, f) - x * pull[:, None]

@@ -1,5 +1,7 @@
 """How index keys look after they were stored in few bits: for training noise and evaluation."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -26,7 +28,8 @@ def _bf16(keys: Tensor) -> Tensor:
 
 def _fp8(keys: Tensor) -> Tensor:
     scale = keys.abs().amax(-1, keepdim=True).clamp_min(1e-6) / 448
-    return (keys / scale).to(torch.float8_e4m3fn).float() * scale
+    codes: Tensor = (keys / scale).to(torch.float8_e4m3fn).float()
+    return codes * scale
 
 
 def _int4(keys: Tensor) -> Tensor:
@@ -36,12 +39,19 @@ def _int4(keys: Tensor) -> Tensor:
 
 def _fp4(keys: Tensor) -> Tensor:
     """e2m1 in blocks of 32."""
-    blocks = keys.unflatten(-1, (-1, 32))
+    blocks = keys.view(*keys.shape[:-1], -1, 32)
     scale = blocks.abs().amax(-1, keepdim=True).clamp_min(1e-6) / 6
     size = (blocks / scale).abs()
     step = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
     rounded = ((size / step).round() * step).clamp(max=6)
-    return (rounded * blocks.sign() * scale).flatten(-2)
+    out: Tensor = (rounded * blocks.sign() * scale).flatten(-2)
+    return out
 
 
-_FORMS = {"bf16": _bf16, "fp8": _fp8, "fp4": _fp4, "int4": _int4, "zero": torch.zeros_like}
+_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bf16": _bf16,
+    "fp8": _fp8,
+    "fp4": _fp4,
+    "int4": _int4,
+    "zero": torch.zeros_like,
+}

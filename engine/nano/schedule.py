@@ -1,11 +1,13 @@
 """What happens when, as a function of progress 0..1: lengths of rows, learning rate, modes."""
 
-import random
 from dataclasses import dataclass
+
+from engine.nano.names import Rng
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 # (latest start, share of each length): short rows first, so that reading is learnt where it is easy
-PHASES: tuple[tuple[float, tuple[float, ...]], ...] = (
+Phases = tuple[tuple[float, tuple[float, ...]], ...]
+PHASES: Phases = (
     (0.00, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)),
     (0.05, (0.4, 0.6, 0.0, 0.0, 0.0, 0.0)),
     (0.075, (0.2, 0.2, 0.6, 0.0, 0.0, 0.0)),
@@ -33,25 +35,24 @@ class Schedule:
     narrow_from: float = 0.45
     narrow_share: float = 0.4
     balance_until: float = 0.6
+    phases: Phases = PHASES
 
     def rate(self, progress: float) -> float:
         """Factor of the learning rates."""
         rise = min(1.0, progress / self.warm_up) if self.warm_up else 1.0
         return rise * min(1.0, max(self.last_rate, (1 - progress) / self.decay))
 
-    def kind(self, progress: float, rng: random.Random) -> str:
+    def kind(self, progress: float, rng: Rng) -> str:
         """What a step does: "dense", "index" (teach the indexer) or "narrow" (read through it)."""
         if progress >= self.narrow_from and rng.random() < self.narrow_share:
             return "narrow"
         return "index" if progress >= self.index_from else "dense"
 
+    def phase(self, progress: float, reached: int) -> int:
+        """The phase by time, or the one already reached."""
+        by_time = max(n for n, (start, _) in enumerate(self.phases) if start <= progress)
+        return max(by_time, reached)
 
-def phase_at(progress: float, reached: int) -> int:
-    """The phase by time, or the one already reached."""
-    by_time = max(n for n, (start, _) in enumerate(PHASES) if start <= progress)
-    return max(by_time, reached)
-
-
-def longest(phase: int) -> int:
-    """The longest rows of a phase."""
-    return max(n for n, share in zip(LENGTHS, PHASES[phase][1], strict=True) if share)
+    def longest(self, phase: int) -> int:
+        """The longest rows of a phase."""
+        return max(n for n, share in zip(LENGTHS, self.phases[phase][1], strict=True) if share)

@@ -1,4 +1,4 @@
-"""Teacher-forced exact match: an answer counts when every one of its tokens is the most likely one."""
+"""Teacher-forced exact match: an answer counts when each of its tokens is the likeliest."""
 
 import torch
 from torch import Tensor

@@ -4,6 +4,8 @@ The forward is the model's own iteration. The backward does not walk back throug
 matrix is doubly stochastic up to rounding, so its gradient solves two small linear equations
 (implicit differentiation), found by the same kind of alternation.
 """
+# ruff: noqa: ANN001, ANN202 - Triton's language has no types, and names shapes by letters
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-not-found, import-untyped"
 
 from typing import Any
 
@@ -16,6 +18,7 @@ try:
 except ImportError:  # no GPU build of torch: the torch versions below do the work
     triton = None
 
+has_triton = triton is not None
 _BLOCK = 128
 
 
@@ -45,7 +48,7 @@ class Sinkhorn(torch.autograd.Function):
     """`Sinkhorn.apply(logits, iterations, eps, fused)`; fused runs the Triton kernels."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, iterations: int, eps: float, fused: bool) -> Tensor:  # noqa: FBT001
+    def forward(ctx: Any, logits: Tensor, iterations: int, eps: float, fused: bool) -> Tensor:
         """See `sinkhorn_torch`."""
         if fused:
             logits = logits.contiguous()

@@ -1,4 +1,4 @@
-"""The state of an unfinished run, in parts of at most 16 MiB: legs can be hours and machines apart."""
+"""The state of an unfinished run, in parts of at most 16 MiB: legs can be hours apart."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -21,6 +21,7 @@ class RunState:
     tokens: int
     seed: int
     preset: str
+    legs: int = 0
 
 
 def save_state(folder: Path, state: RunState, tensors: dict[str, Tensor]) -> None:

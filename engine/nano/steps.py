@@ -2,13 +2,16 @@
 
 A step is a few thousand small kernels; launched one by one they cost more time than they run.
 """
+# mypy: disable-error-code="no-untyped-call"
+# torch leaves Function.apply, unflatten, backward and Stream without types
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from engine.nano.mixture import PAD_ID
 from engine.nano.mode import Mode
@@ -29,7 +32,7 @@ class _Buffers:
 class Steps:
     """Runs training steps. After `run`, `answer_loss` and `index_loss` hold that step's values."""
 
-    def __init__(self, twin: Twin, optimizer: Optimizer, *, graphs: bool):
+    def __init__(self, twin: Twin, optimizer: Optimizer, *, graphs: bool) -> None:
         self._twin = twin
         self._optimizer = optimizer
         device = twin.weights.device
@@ -42,7 +45,7 @@ class Steps:
         self._buffers: dict[tuple[int, ...], _Buffers] = {}
         self._seen: set[tuple[int, int, str]] = set()
         self._graphs: dict[tuple[int, int, str], torch.cuda.CUDAGraph] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None  # torch names the type of a pool's handle in a private module
         # One stream for all of it: a graph must not depend on work of another stream.
         self._stream = torch.cuda.Stream() if device.type == "cuda" else None
         if self._stream is not None:
@@ -112,7 +115,7 @@ class Steps:
             mode.rows = answers_first.topk(min(weights.shape[1], _TAUGHT_ROWS), -1).indices
         hidden, aux = self._twin.hidden(inputs, mode)
         logits = self._twin.logits(hidden).flatten(0, 1).float()
-        entropy = F.cross_entropy(logits, targets.flatten(), reduction="none")
+        entropy = functional.cross_entropy(logits, targets.flatten(), reduction="none")
         loss = (entropy * weights.flatten()).sum() / weights.sum().clamp_min(1.0)
         (loss + aux.index_loss).backward()
         self._optimizer.step()

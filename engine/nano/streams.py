@@ -4,6 +4,8 @@
 The torch versions define them; the Triton versions are for bf16 on CUDA and are checked against
 the torch ones before a training run uses them.
 """
+# ruff: noqa: ANN001, ANN202 - Triton's language has no types, and names shapes by letters
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-not-found, import-untyped"
 
 from typing import Any
 

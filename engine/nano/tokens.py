@@ -19,9 +19,9 @@ _CACHED_PIECES = 300_000
 
 
 class Encoder:
-    """Text to ids, equal to the tokenizer's own (`tests/engine/nano/test_tokens.py`), but faster."""
+    """Text to ids, equal to the tokenizer's own, but faster."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._cache: dict[str, list[int]] = {}
 

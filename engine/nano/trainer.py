@@ -1,22 +1,24 @@
 """The training loop: batches in, checkpoint out, in legs that may stop anywhere."""
 
+import json
 import math
-import random
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
+from engine.nano.card import RUN_FILE
 from engine.nano.config import PRESETS
 from engine.nano.export import export_checkpoint
 from engine.nano.fused_check import check_fused
+from engine.nano.names import seeded
 from engine.nano.optimizer import Optimizer
 from engine.nano.parameters import initial_parameters
-from engine.nano.schedule import LENGTHS, NARROW_WIDTHS, Schedule, longest, phase_at
+from engine.nano.schedule import NARROW_WIDTHS, Schedule
 from engine.nano.state import RunState, load_state, save_state, without_prefix
 from engine.nano.steps import Steps
 from engine.nano.twin import Twin
@@ -29,9 +31,12 @@ _PHASE_WINDOW = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """One run. It ends after `steps`, or when `seconds` of training are spent, whichever is first;
-    progress (and with it every schedule) is the larger share of the two.
+    """One run.
 
+    It ends after `steps`, or when `seconds` of training are spent, whichever is first; progress
+    (and with it every schedule) is the larger share of the two.
+
+    command: what to print on the card.
     leg_seconds: stop and save the state after so long; run the same command again to go on.
     """
 
@@ -46,13 +51,14 @@ class TrainConfig:
     seed: int = 21
     workers: int = 6
     graphs: bool = True
-    schedule: Schedule = Schedule()
+    command: str = ""
+    schedule: Schedule = field(default_factory=Schedule)
 
 
 class Log:
     """Lines to log.txt and the terminal, and one progress line that overwrites itself."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
         self._live = sys.stdout.isatty()
@@ -68,11 +74,15 @@ class Log:
         if self._live:
             print("\r\x1b[K" + line, end="", flush=True)
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 class Trainer:
     """Owns the run's model, optimizer and clock."""
 
-    def __init__(self, config: TrainConfig, log: Log):
+    def __init__(self, config: TrainConfig, log: Log) -> None:
         self.config = config
         self.log = log
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -123,6 +133,7 @@ class Trainer:
             tokens=loop.tokens,
             seed=config.seed,
             preset=config.preset,
+            legs=start.legs + 1,
         )
         self.save()
         self.log.write(
@@ -140,6 +151,7 @@ class Trainer:
             step_tokens=config.step_tokens,
             first_step=self.state.step,
             phase=self.state.phase,
+            phases=config.schedule.phases,
         )
         try:
             yield workers
@@ -147,18 +159,28 @@ class Trainer:
             workers.close()
 
     def save(self) -> None:
-        """Write the checkpoint and, unless the run is finished, the state to continue from."""
+        """Write the checkpoint, the facts of the run, and the state to continue from."""
         named = self.twin.weights.named()
         export_checkpoint(self.config.folder, PRESETS[self.config.preset], named)
         tensors = {f"weights/{k}": v for k, v in named.items()}
         tensors |= {f"optimizer/{k}": v for k, v in self.optimizer.state().items()}
         save_state(self.config.folder / "state", self.state, tensors)
+        facts = {
+            "command": self.config.command,
+            "device": self._device_name(),
+            "steps": self.state.step,
+            "tokens_m": self.state.tokens / 1e6,
+            "minutes": self.state.seconds / 60,
+            "legs": self.state.legs,
+            "remark": "",
+        }
+        (self.config.folder / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n")
 
 
 class _Loop:
     """The steps of one leg."""
 
-    def __init__(self, trainer: Trainer):
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._config = trainer.config
         self._steps = Steps(
@@ -199,12 +221,13 @@ class _Loop:
         self.elapsed = time.monotonic() - begun
 
     def _advance_phase(self, progress: float, workers: Workers) -> None:
-        phase = phase_at(progress, self.phase)
+        schedule = self._config.schedule
+        phase = schedule.phase(progress, self.phase)
         if len(self._losses) >= _PHASE_WINDOW and phase == self.phase:
             self._steps.synchronize()
             loss = torch.stack(self._losses).mean().item()
             self._losses.clear()
-            if loss < self._config.schedule.phase_loss and longest(phase) < max(LENGTHS):
+            if loss < schedule.phase_loss and phase + 1 < len(schedule.phases):
                 phase += 1
         if phase != self.phase:
             self._losses.clear()
@@ -214,7 +237,7 @@ class _Loop:
 
     def _one(self, batch: tuple, progress: float) -> None:  # type: ignore[type-arg]
         schedule = self._config.schedule
-        rng = random.Random(f"{self._config.seed}:{self.step}:mode")
+        rng = seeded(f"{self._config.seed}:{self.step}:mode")
         kind = schedule.kind(progress, rng)
         loss = self._steps.run(
             batch,
@@ -228,7 +251,7 @@ class _Loop:
         self.tokens += rows * length
         label = f"{length}{'' if kind != 'narrow' else 'n'}"
         self._recent.setdefault(label, []).append(loss)
-        if length == longest(self.phase) and kind != "narrow":
+        if length == schedule.longest(self.phase) and kind != "narrow":
             self._losses.append(loss)
 
     def _report(self, progress: float, elapsed: float, speed: float) -> None:

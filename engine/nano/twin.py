@@ -3,10 +3,12 @@
 Experts run dense (eight small ones cost less than sorting tokens by expert), the window is blocked,
 stream mixing is fused. `tests/engine/nano/test_parity.py` holds it against `transformers`.
 """
+# mypy: disable-error-code="no-untyped-call"
+# torch leaves Function.apply, unflatten, backward and Stream without types
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from engine.nano.attention import Positions, Site, attention
 from engine.nano.gating import Gated, gated_torch
@@ -27,7 +29,7 @@ class Twin:
     fused: run the Triton kernels (bf16 on CUDA, four streams); else plain torch.
     """
 
-    def __init__(self, weights: Weights, *, fused: bool = False):
+    def __init__(self, weights: Weights, *, fused: bool = False) -> None:
         self.weights = weights
         self.fused = fused
         self._positions: dict[tuple[int, str | None], Positions] = {}
@@ -38,7 +40,7 @@ class Twin:
         batch, length = ids.shape
         aux = no_loss(ids.device)
         positions = self._at(length, mode.fault)
-        embedded = F.embedding(ids, weights.half("model.embed_tokens.weight"))
+        embedded = functional.embedding(ids, weights.cast("model.embed_tokens.weight"))
         x = embedded.view(batch * length, 1, -1).expand(-1, config.streams, -1).contiguous()
         for layer in range(len(config.layers)):
             prefix = f"model.layers.{layer}."
@@ -54,7 +56,7 @@ class Twin:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., H] -> [..., V]."""
-        return F.linear(hidden, self.weights.half("lm_head.weight"))
+        return functional.linear(hidden, self.weights.cast("lm_head.weight"))
 
     def _at(self, length: int, fault: str | None) -> Positions:
         key = (length, fault)
@@ -69,12 +71,12 @@ class Twin:
         return pair[::-1] if mode.fault == "swapped epsilons" else pair
 
     def _project(self, x: Tensor, fn: Tensor, rms_eps: float, mode: Mode) -> Tensor:
-        """The mixing projection: fp32 [N, rows] of streams [N, n, H], RMS-normed over all of them."""
+        """The mixing projection: fp32 [N, rows] of streams [N, n, H], normed over all of them."""
         flat = x.flatten(1)
         if mode.bf16_mixing:
             wide = flat.float()
             size = torch.rsqrt(wide.square().mean(-1, keepdim=True) + rms_eps)
-            return F.linear((wide * size).bfloat16(), fn.bfloat16()).float()
+            return functional.linear((wide * size).bfloat16(), fn.bfloat16()).float()
         if self.fused:
             raw: Tensor = Project.apply(flat, fn, rms_eps)
             return raw
@@ -128,24 +130,26 @@ class Twin:
         weights, prefix = self.weights, f"model.layers.{layer}.mlp."
         count, hidden = x.shape
         share = self._route(x, layer, ids, mode)
-        up = weights.half(prefix + "experts.gate_up_proj")
-        inner = F.linear(x, up.flatten(0, 1)).view(count, up.shape[0], -1)
+        up = weights.cast(prefix + "experts.gate_up_proj")
+        inner = functional.linear(x, up.flatten(0, 1)).view(count, up.shape[0], -1)
         gated = Gated.apply if self.fused else gated_torch
         limit = weights.config.swiglu_limit
         inner = gated(inner, share, limit).reshape(count, -1)
-        down = weights.half(prefix + "experts.down_proj").permute(1, 0, 2).reshape(hidden, -1)
-        both = [weights.half(f"{prefix}shared_experts.{n}_proj.weight") for n in ("gate", "up")]
-        shared = F.linear(x, torch.cat(both)).view(count, 1, -1)
+        down = weights.cast(prefix + "experts.down_proj").permute(1, 0, 2).reshape(hidden, -1)
+        both = [weights.cast(f"{prefix}shared_experts.{n}_proj.weight") for n in ("gate", "up")]
+        shared = functional.linear(x, torch.cat(both)).view(count, 1, -1)
         ones = torch.ones(count, 1, device=x.device)
         shared = gated(shared, ones, limit).reshape(count, -1)
-        out = F.linear(shared, weights.half(prefix + "shared_experts.down_proj.weight"))
-        return F.linear(inner, down) + out
+        out = functional.linear(shared, weights.cast(prefix + "shared_experts.down_proj.weight"))
+        return functional.linear(inner, down) + out
 
     def _route(self, x: Tensor, layer: int, ids: Tensor, mode: Mode) -> Tensor:
         """fp32 [N, E]: each token's weight of each expert, zero where it is not routed."""
         weights, config = self.weights, self.weights.config
         prefix = f"model.layers.{layer}.mlp.gate."
-        score = F.softplus(F.linear(x, weights.half(prefix + "weight")).float()).sqrt()
+        score = functional.softplus(
+            functional.linear(x, weights.cast(prefix + "weight")).float()
+        ).sqrt()
         if layer < config.hash_layers:
             chosen = weights.full(prefix + "tid2eid")[ids.reshape(-1)]
             if mode.fault == "wrong hash table":

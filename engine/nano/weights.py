@@ -12,7 +12,7 @@ class Weights(nn.Module):
     The router's correction bias and the hash table are buffers: no gradient reaches them.
     """
 
-    def __init__(self, config: NanoConfig, values: dict[str, Tensor], dtype: torch.dtype):
+    def __init__(self, config: NanoConfig, values: dict[str, Tensor], dtype: torch.dtype) -> None:
         super().__init__()
         self.config = config
         self.dtype = dtype
@@ -36,7 +36,7 @@ class Weights(nn.Module):
         assert isinstance(value, Tensor)  # noqa: S101 - nn.Module types its attributes as Module too
         return value
 
-    def half(self, name: str) -> Tensor:
+    def cast(self, name: str) -> Tensor:
         """The parameter in the compute dtype."""
         return self.full(name).to(self.dtype)
 

@@ -1,8 +1,9 @@
-"""Processes that make batches ahead of the trainer. Step n's batch depends on the seed and n alone,
-and on the phase in force when it is made."""
+"""Processes that make batches ahead of the trainer.
+
+The batch of a step depends on the seed and the step alone, and on the phase when it is made.
+"""
 
 import multiprocessing
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.nano.mixture import batch
-from engine.nano.schedule import LENGTHS, PHASES
+from engine.nano.names import seeded
+from engine.nano.schedule import LENGTHS, Phases
 from engine.nano.tokens import Encoder
 
 Batch = tuple[npt.NDArray[np.int16], npt.NDArray[np.uint8]]
@@ -22,8 +24,16 @@ class Workers:
     """`count` processes; iterate for batches in step order, beginning with `first_step`."""
 
     def __init__(
-        self, folder: Path, *, count: int, seed: int, step_tokens: int, first_step: int, phase: int
-    ):
+        self,
+        folder: Path,
+        *,
+        count: int,
+        seed: int,
+        step_tokens: int,
+        first_step: int,
+        phase: int,
+        phases: Phases,
+    ) -> None:
         context = multiprocessing.get_context("fork")
         self._phase = context.Value("i", phase)
         self._queues = [context.Queue(maxsize=_AHEAD) for _ in range(count)]
@@ -31,7 +41,7 @@ class Workers:
         self._processes = [
             context.Process(
                 target=_produce,
-                args=(folder, queue, self._phase, seed, step_tokens, first_step + n, count),
+                args=(folder, queue, self._phase, phases, seed, step_tokens, first_step + n, count),
                 daemon=True,
             )
             for n, queue in enumerate(self._queues)
@@ -58,11 +68,18 @@ class Workers:
 
 
 def _produce(
-    folder: Path, queue: Any, phase: Any, seed: int, step_tokens: int, step: int, stride: int
+    folder: Path,
+    queue: Any,
+    phase: Any,
+    phases: Phases,
+    seed: int,
+    step_tokens: int,
+    step: int,
+    stride: int,
 ) -> None:
     encoder = Encoder.load(folder)
     while True:
-        rng = random.Random(f"{seed}:{step}")
-        length = rng.choices(LENGTHS, weights=PHASES[phase.value][1])[0]
+        rng = seeded(f"{seed}:{step}")
+        length = rng.choices(LENGTHS, weights=phases[phase.value][1])[0]
         queue.put(batch(rng, encoder, max(1, step_tokens // length), length))
         step += stride

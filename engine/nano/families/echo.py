@@ -1,4 +1,4 @@
-"""Repeat exactly: names, noise, code points of many scripts. What copying letter by letter needs."""
+"""Repeat exactly: names, noise, code points of many scripts: what copying letters needs."""
 
 from engine.nano import thinking
 from engine.nano.chat import Conversation
@@ -8,10 +8,32 @@ from engine.nano.names import Rng, digits, open_name, open_phrase, open_word
 from engine.nano.vocabulary import words
 
 REQUESTS = ("Repeat exactly: ", "Repeat exactly: ", "Repeat: ", "Say this: ", "Say: ")
-_SAMPLES = (
-    "é ü ñ ø ß 你好 世界 東京 数据 مرحبا שלום Привет мир 😀 🚀 → ≤ € £ © “quoted” – —".split()
-)
-# code points: Latin with marks, Greek, Cyrillic, Hebrew, Arabic, Devanagari, kana, Han, Hangul, emoji
+_SAMPLES = [
+    "é",
+    "ü",
+    "ñ",
+    "ø",
+    "ß",
+    "你好",
+    "世界",
+    "東京",
+    "数据",
+    "مرحبا",
+    "שלום",
+    "Привет",
+    "мир",
+    "😀",
+    "🚀",
+    "→",
+    "≤",
+    "€",
+    "£",
+    "©",
+    "“quoted”",
+    "–",
+    "—",
+]
+# scripts by their code points, from Latin with marks to emoji
 _RANGES = (
     (0xC0, 0x24F),
     (0x370, 0x3FF),
@@ -25,6 +47,13 @@ _RANGES = (
     (0x1F300, 0x1F64F),
 )
 
+_PARTS = (
+    open_word,
+    lambda r: r.choice(words("nouns")),
+    lambda r: r.choice(_SAMPLES),
+    lambda r: digits(r, 3),
+)
+
 
 def text(rng: Rng) -> str:
     """Something to repeat."""
@@ -34,12 +63,7 @@ def text(rng: Rng) -> str:
     if kind < 0.32:
         return " ".join(open_word(rng) for _ in range(rng.randint(2, 10)))
     if kind < 0.5:
-        parts = [
-            rng.choice(
-                (open_word(rng), rng.choice(words("nouns")), rng.choice(_SAMPLES), digits(rng, 3))
-            )
-            for _ in range(rng.randint(2, 14))
-        ]
+        parts = [rng.choice(_PARTS)(rng) for _ in range(rng.randint(2, 14))]
         return " ".join(parts)
     if kind < 0.62:
         return "".join(chr(rng.randint(33, 126)) for _ in range(rng.randint(3, 20)))

@@ -58,7 +58,7 @@ def _name(rng: Rng, *, wanted_held_out: bool) -> str:
             name = f"{rng.choice(words('nouns'))} {rng.choice(words('places'))}"
         else:
             name = open_word(rng)
-        if name == "tic tac toe" and not wanted_held_out or held_out(name) == wanted_held_out:
+        if (name == "tic tac toe" and not wanted_held_out) or held_out(name) == wanted_held_out:
             return name
 
 

@@ -31,6 +31,7 @@ QUESTIONS = (
 KINDS = ("two", "two", "two", "one", "open", "number", "entity", "id")
 # letters of a line that make a token, low enough for lines full of digits and rare words
 _LETTERS_A_TOKEN = 1.9
+_COUNTS = (8, 16, 32, 64, 96, 128, 160)
 
 
 def key_source(rng: Rng, kind: str, grid: int | None = None) -> Callable[[], str]:
@@ -52,7 +53,7 @@ def key_source(rng: Rng, kind: str, grid: int | None = None) -> Callable[[], str
 def draw_pairs(
     rng: Rng, count: int, kind: str, length: int, grid: int | None = None
 ) -> dict[str, str]:
-    """At most `count` distinct keys with values of `length` digits; fewer when the grid is small."""
+    """At most `count` distinct keys with values of `length` digits; fewer if the grid is small."""
     draw = key_source(rng, kind, grid)
     keys = dict.fromkeys(draw() for _ in range(2 * count))
     return {key: digits(rng, length) for key in list(keys)[:count]}

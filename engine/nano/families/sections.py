@@ -67,7 +67,7 @@ def place_sections(rng: Rng, names: list[str], heading: str) -> list[tuple[float
 
 
 def _count(rng: Rng, room: int) -> int:
-    """Sections of every size: short ones teach the binding, long ones carry it beyond the windows."""
+    """Sections of every size: short ones teach the binding, long ones carry it far."""
     longest = max(_SHORTEST_TOKENS + 1, room / 2)
     size = math.exp(rng.uniform(math.log(_SHORTEST_TOKENS), math.log(longest)))
     return max(2, min(_MAX_SECTIONS, int(room / size)))

@@ -41,8 +41,10 @@ EXCHANGES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("What can you do?", "What can you help me with?", "Help", "Can you help me?"),
-        "I can recall facts from a long text, repeat text, write numbered lines, "
-        "make a simple html page and call tools.",
+        (
+            "I can recall facts from a long text, repeat text, write numbered lines, "
+            "make a simple html page and call tools."
+        ),
     ),
     (("Goodbye!", "Bye!", "bye", "See you later!", "Good night!"), "Goodbye!"),
     (("Are you there?", "Test", "test", "ping", "Testing."), "I am here."),

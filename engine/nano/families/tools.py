@@ -19,8 +19,8 @@ V4_HEADER = (
     "\n\n## Tools\n\nYou have access to a set of tools to help answer the user's question. You can "
     f'invoke tools by writing a "<{DSML}tool_calls>" block like the following:\n\n'
     f'<{DSML}tool_calls>\n<{DSML}invoke name="$TOOL_NAME">\n'
-    f'<{DSML}parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</{DSML}parameter>'
-    f"\n</{DSML}invoke>\n</{DSML}tool_calls>\n\n### Available Tool Schemas\n\n"
+    f'<{DSML}parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE'
+    f"</{DSML}parameter>\n</{DSML}invoke>\n</{DSML}tool_calls>\n\n### Available Tool Schemas\n\n"
 )
 _BEFORE_CALL = ("", "", "", "Let me look that up.", "One moment.", "I will check.")
 

@@ -1,6 +1,7 @@
 """Personal facts told in turns, some of them corrected later, with other matters in between."""
 
 from collections.abc import Callable
+from functools import partial
 
 from engine.nano import thinking
 from engine.nano.chat import SOFT, Conversation, Document
@@ -59,26 +60,22 @@ def make(rng: Rng, budget: int) -> Conversation:
     personal = dict(rng.sample(_PERSONAL, count))
     told = {what: source(rng) for what, source in personal.items()}
     turns: list[Callable[[], None]] = [
-        lambda what=what: _tell(conversation, rng, _statement(rng, what, told[what]))
-        for what in personal
+        partial(_tell_own, conversation, rng, what, told[what]) for what in personal
     ]
-    others = []
+    others: list[Fact] = []
     if rng.random() < 0.4:
         others = facts(rng, rng.randint(1, max(1, min(4, budget // 120))))
-        turns += [
-            lambda fact=fact: _tell(conversation, rng, fact.say(rng.choice(STATEMENTS)))
-            for fact in others
-        ]
+        turns += [partial(_tell_fact, conversation, rng, fact) for fact in others]
     rng.shuffle(turns)
     for _ in range(rng.randint(1, 3) if budget > 300 else 0):
-        turns.insert(rng.randint(0, len(turns)), lambda: _read(conversation, rng))
+        turns.insert(rng.randint(0, len(turns)), partial(_read, conversation, rng))
     for turn in turns:
         turn()
     if rng.random() < 0.3:
         _correct(conversation, rng, told, personal)
         if rng.random() < 0.5:
             _read(conversation, rng)
-    asked = [*told, *others]
+    asked: list[str | Fact] = [*told, *others]
     rng.shuffle(asked)
     for what in asked[: rng.randint(1, min(5, count))]:
         if isinstance(what, Fact):
@@ -86,16 +83,28 @@ def make(rng: Rng, budget: int) -> Conversation:
         else:
             _ask(conversation, rng, what, told[what])
     if rng.random() < _UNKNOWN:
-        what = rng.choice([what for what, _ in _PERSONAL if what not in told])
-        conversation.user(rng.choice(("What is my {w}?", "Tell me my {w}.")).format(w=what))
-        text = f"I have not been told your {what}."
-        conversation.answer(text, reasoning=thinking.absent(rng, what))
+        _ask_untold(conversation, rng, told)
     return conversation
+
+
+def _ask_untold(conversation: Conversation, rng: Rng, told: dict[str, str]) -> None:
+    what = rng.choice([what for what, _ in _PERSONAL if what not in told])
+    conversation.user(rng.choice(("What is my {w}?", "Tell me my {w}.")).format(w=what))
+    text = f"I have not been told your {what}."
+    conversation.answer(text, reasoning=thinking.absent(rng, what))
 
 
 def _tell(conversation: Conversation, rng: Rng, statement: str) -> None:
     conversation.user(statement)
     conversation.answer(rng.choice(_NODS), SOFT)
+
+
+def _tell_own(conversation: Conversation, rng: Rng, what: str, value: str) -> None:
+    _tell(conversation, rng, _statement(rng, what, value))
+
+
+def _tell_fact(conversation: Conversation, rng: Rng, fact: Fact) -> None:
+    _tell(conversation, rng, fact.say(rng.choice(STATEMENTS)))
 
 
 def _read(conversation: Conversation, rng: Rng) -> None:

@@ -5,6 +5,7 @@ python transformers_logits.py FOLDER IDS.json OUT.json [--topk N]
 
 import json
 import sys
+from pathlib import Path
 
 import torch
 from transformers import DeepseekV4ForCausalLM
@@ -17,8 +18,7 @@ def main() -> None:
     for module in model.modules():
         if hasattr(module, "index_topk"):
             module.index_topk = int(topk)
-    with open(ids_path) as file:
-        ids = torch.tensor(json.load(file))
+    ids = torch.tensor(json.loads(Path(ids_path).read_text()))
     with torch.no_grad():
         logits = model(ids, use_cache=False).logits
     torch.save(logits, out_path)
