@@ -12,9 +12,15 @@ Needs: chat; each claim says what else, and is not applicable without it.
 import pytest
 
 from fidelity.checks.conformance import Check, hold, name_of
+from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
 from fidelity.checks.plumbing_counts import COUNTS
+from fidelity.checks.plumbing_history import HISTORY
 from fidelity.checks.plumbing_limits import ENDS, STOPS
+from fidelity.checks.plumbing_logprobs import LOGPROBS
+from fidelity.checks.plumbing_refusals import REFUSALS
+from fidelity.checks.plumbing_sampling import SAMPLING
 from fidelity.checks.plumbing_shape import SHAPES, STREAMS
+from fidelity.checks.plumbing_tools import REASONING, TOOLS
 from fidelity.checks.plumbing_twins import TWINS
 from fidelity.measure import Measure
 
@@ -52,4 +58,53 @@ def test_stop_strings_are_obeyed(measure: Measure, check: Check) -> None:
 @pytest.mark.parametrize("check", TWINS, ids=name_of)
 def test_stream_equals_one_shot(measure: Measure, check: Check) -> None:
     """Content, reasoning, tool calls, finish reason and usage; characters of other scripts."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", TOOLS, ids=name_of)
+def test_tool_calls_are_parsed_and_read(measure: Measure, check: Check) -> None:
+    """Calls, their arguments and deltas, tool_choice, and results in the history."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", REASONING, ids=name_of)
+def test_reasoning_is_kept_apart(measure: Measure, check: Check) -> None:
+    """Reasoning and content, whole and cut."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", HISTORY, ids=name_of)
+def test_history_reaches_the_model(measure: Measure, check: Check) -> None:
+    """Every role, turn and form of content."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", SAMPLING, ids=name_of)
+def test_parameters_matter(measure: Measure, check: Check) -> None:
+    """What is accepted is obeyed, and stays with its request."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", LOGPROBS, ids=name_of)
+def test_logprobs_are_of_their_tokens(measure: Measure, check: Check) -> None:
+    """Of generated tokens and of given text."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", REFUSALS, ids=name_of)
+def test_bad_requests_are_refused(measure: Measure, check: Check) -> None:
+    """4xx with words, and the server answers afterwards."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_context_overflow_is_refused(measure: Measure, name: str) -> None:
+    """Never cut in silence; what just fits is taken whole."""
+    limit = measure.deployment.capabilities.max_model_len
+    hold(measure, overflow(name, limit, measure.budget))
+
+
+@pytest.mark.parametrize("check", LOAD, ids=name_of)
+def test_load_is_borne(measure: Measure, check: Check) -> None:
+    """A partial answer is never presented as complete."""
     hold(measure, check)

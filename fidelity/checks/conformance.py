@@ -7,7 +7,7 @@ finds nothing wrong with them cannot pass the claim.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,9 +48,11 @@ class Check:
         damages: positive controls.
         needs: capabilities without which there is nothing to send.
         feature: capability that a refusal in words makes not applicable; "" where none may.
+        optional: a refusal in words is not applicable, though no capability stands for it.
         cost_tokens: of all requests.
         cost_requests: of all.
         traffic: class of the requests.
+        kept: the exchanges of the last measurement, for the controls.
     """
 
     name: str
@@ -91,15 +93,12 @@ def hold(measure: Measure, check: Check) -> None:
 
 def _probe(check: Check, damage: Damage | None = None) -> Probe:
     async def script(ask: Ask) -> ProbeResult:
-        if damage is None or not check.kept:
-            check.kept[:] = [await check.collect(Line(ask, traffic=check.traffic))]
-        wires = check.kept[0]
-        shown = wires if damage is None else damage.apply(wires)
-        if damage is not None:
-            ask.exchanges = [wire.exchange() for wire in shown if wire.path]
-        result = _judged(check, shown)
-        clean = {k: ask.client.transport.redactor.text(str(v)) for k, v in result.cell.items()}
-        return ProbeResult(ok=result.ok, error=result.error, cell=clean)
+        line = Line(ask, traffic=check.traffic)
+        result = await _result(check, line, damage)
+        if damage is None and not result.ok:
+            line.show_shared()
+        redactor = ask.client.transport.redactor
+        return replace(result, cell={k: redactor.text(str(v)) for k, v in result.cell.items()})
 
     return Probe(
         family="conformance",
@@ -113,9 +112,12 @@ def _probe(check: Check, damage: Damage | None = None) -> Probe:
     )
 
 
-def _judged(check: Check, wires: Wires) -> ProbeResult:
+async def _result(check: Check, line: Line, damage: Damage | None) -> ProbeResult:
     try:
-        problems = check.judge(wires)
+        if damage is None or not check.kept:
+            check.kept[:] = [await check.collect(line)]
+        wires = check.kept[0]
+        problems = check.judge(wires if damage is None else damage.apply(wires))
     except shape.Malformed as error:
         problems = [f"a body of another shape: {error}"]
     except Undecided as why:

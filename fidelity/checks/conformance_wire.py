@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import msgspec
 
 from fidelity import json_shape as shape
 from fidelity.checks.conformance_stream import Stream, read_stream
@@ -21,7 +22,7 @@ from fidelity.pacing import Waiting
 from fidelity.probe import excerpt, excerpt_messages
 from fidelity.records import Exchange
 from fidelity.reply_draft import Draft
-from fidelity.request_body import Question, build, new_request_id
+from fidelity.request_body import Question, build
 from fidelity.statuses import BUSY, Asked, message_of, trouble
 from fidelity.words import Traffic
 
@@ -130,18 +131,29 @@ class Wire:
         """Return the bounded record: the request whole enough to send it again by hand."""
         messages = self.sent.get("messages")
         rest = {k: v for k, v in self.sent.items() if k != "messages"}
-        shown = [
-            {"role": "request", "content": self.raw_sent or json.dumps(rest, ensure_ascii=False)}
-        ]
+        asked = self.raw_sent or json.dumps(rest, ensure_ascii=False)
         held = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+        answer = {"role": "raw answer", "content": self.body.decode(errors="replace")}
+        draft = self._readable()
         return Exchange(
             request_id=self.request_id,
             path=self.path,
             label=self.label,
             status=self.status,
-            messages=excerpt_messages([*shown, *held]),
-            text=excerpt(self.body.decode(errors="replace")),
+            messages=excerpt_messages([{"role": "request", "content": asked}, *held, answer]),
+            text=excerpt("".join(draft.text)),
+            reasoning=excerpt("".join(draft.reasoning)),
+            finish_reason=draft.finish_reason[:100],
+            prompt_tokens=draft.usage.get("prompt_tokens"),
+            cached_tokens=draft.usage.get("cached_tokens"),
+            completion_tokens=draft.usage.get("completion_tokens"),
         )
+
+    def _readable(self) -> Draft:
+        try:
+            return self.answer()
+        except (shape.Malformed, Unsupported):
+            return Draft()
 
 
 class Line:
@@ -152,6 +164,7 @@ class Line:
         self.client: Client = ask.client
         self._traffic = traffic
         self._book = _books.setdefault(self.client, {})
+        self._shared: list[Wire] = []
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Wire:
         """Send a chat; options as in `Question`, and `label`, `copy`, `without`."""
@@ -202,11 +215,28 @@ class Line:
         return Wire(label=label, path="", facts=facts)
 
     async def _once(self, name: str, send: Callable[[], Awaitable[Wire]]) -> Wire:
+        name = f"{self.client.epochs.epoch} {name}"
         found = self._book.get(name)
         if found is None:
             found = self._book[name] = await send()
-        self._ask.exchanges.append(found.exchange())
+            self._ask.exchanges.append(found.exchange())
+        else:
+            self._shared.append(found)
         return found
+
+    def show_shared(self) -> None:
+        """Add the exchanges that other claims sent to the evidence, without counting them twice."""
+        for wire in self._shared:
+            shown = wire.exchange()
+            self._ask.exchanges.append(
+                msgspec.structs.replace(
+                    shown,
+                    label=f"{shown.label} (sent once for several claims)",
+                    prompt_tokens=None,
+                    cached_tokens=None,
+                    completion_tokens=None,
+                )
+            )
 
     async def _send(
         self,
@@ -255,11 +285,6 @@ class Line:
 
 
 _books: weakref.WeakKeyDictionary[Client, dict[str, Wire]] = weakref.WeakKeyDictionary()
-
-
-def fresh_id() -> str:
-    """Return a text that no other request of the run holds."""
-    return new_request_id()
 
 
 async def together(*calls: Awaitable[Wire]) -> list[Wire]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fidelity import json_shape as shape
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import WEATHER, WEATHER_QUESTIONS, counting
@@ -48,10 +49,9 @@ def _judge_sum(wires: Wires) -> list[str]:
     if not usage:
         return ["no usage in the answer"]
     prompt, completion, total = (
-        usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+        shape.whole(usage.get(name), name) or 0
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens")
     )
-    if not all(isinstance(value, int) for value in (prompt, completion, total)):
-        return [f"usage is {usage}"]
     problems = []
     if prompt < 1 or completion < 1:
         problems.append(f"{prompt} prompt and {completion} completion tokens for a real answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.conformance import Check, Damage
@@ -117,10 +118,9 @@ def _judge_unlimited(wires: Wires) -> list[str]:
     text, whole = "".join(free.text), "".join(limited.text)
     cut = len(text) < len(whole) and whole.startswith(text)
     if cut and free.finish_reason != "length":
-        return [
-            f"without max_tokens the answer ends after {free.usage.get('completion_tokens')}"
-            f" tokens with finish_reason {free.finish_reason!r}, in the middle of its text"
-        ]
+        told = free.usage.get("completion_tokens")
+        how = f"{told} tokens with finish_reason {free.finish_reason!r}, in the middle of its text"
+        return [f"without max_tokens the answer ends after {how}"]
     return []
 
 
@@ -196,10 +196,12 @@ def stops_within(text: str) -> list[str]:
 
 
 async def _base(line: Line) -> list[Wire]:
-    return [
-        await _on(line, max_tokens=_STOP_BASE_TOKENS, stream=False, label=label, copy=copy)
-        for copy, label in enumerate(("unstopped", "unstopped, again"))
-    ]
+    return await together(
+        *(
+            _on(line, max_tokens=_STOP_BASE_TOKENS, stream=False, label=label, copy=copy)
+            for copy, label in enumerate(("unstopped", "unstopped, again"))
+        )
+    )
 
 
 def _text(wire: Wire) -> str:
@@ -238,9 +240,13 @@ async def _several(line: Line) -> Wires:
 async def _never_met(line: Line) -> Wires:
     base = await _base(line)
     tail = _text(base[0])[-2:]
-    wires = []
-    for stream in (False, True):
-        wires += await _ask_stops(line, [[f"{tail}\u2603"]], stream=stream)
+    stop = [f"{tail}\u2603"]
+    wires = await together(
+        *(
+            _on(line, max_tokens=_STOP_BASE_TOKENS, stream=stream, label=f"stop {stop}", stop=stop)
+            for stream in (False, True)
+        )
+    )
     return [*base, *wires]
 
 
@@ -273,8 +279,6 @@ def _leaked(wires: Wires) -> Wires:
     wire = wires[2]
     stop = wire.sent["stop"][0]
     if wire.streamed:
-        import json
-
         event = {"choices": [{"index": 0, "delta": {"content": stop[0]}}]}
         events = [json.dumps(event), *wire.stream.data]
         return [*wires[:2], wire.with_events([*events, "[DONE]"]), *wires[3:]]

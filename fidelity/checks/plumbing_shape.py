@@ -50,9 +50,11 @@ def _head(body: Mapping[str, Any], kind: str) -> list[str]:
     problems = []
     if body.get("object") != kind:
         problems.append(f"object is {body.get('object')!r}, not {kind!r}")
-    for name in ("id", "model"):
-        if not isinstance(body.get(name), str) or not body[name]:
-            problems.append(f"{name} is {body.get(name)!r}, not a text")
+    problems += [
+        f"{name} is {body.get(name)!r}, not a text"
+        for name in ("id", "model")
+        if not isinstance(body.get(name), str) or not body[name]
+    ]
     created = body.get("created")
     if isinstance(created, bool) or not isinstance(created, int):
         problems.append(f"created is {created!r}, not whole seconds")

@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from fidelity.reply_draft import Draft
 
 _LOST = "\ufffd"
-_Asked = "Callable[..., Awaitable[Wire]]"
 
 
 def _pair(ask: Callable[..., Awaitable[Wire]]) -> Collect:
     async def collect(line: Line) -> Wires:
-        return [
-            await ask(line, stream=True),
-            await ask(line, stream=False),
-            await ask(line, stream=False, copy=1),
-        ]
+        return await together(
+            ask(line, stream=True),
+            ask(line, stream=False),
+            ask(line, stream=False, copy=1),
+        )
 
     return collect
 
