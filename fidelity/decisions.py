@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fidelity.axes import class_words
 from fidelity.evidence import Evidence, pair_up
+from fidelity.holm import holm
+from fidelity.misses import sentence_of_misses
 from fidelity.opened import OpenedClass, classes_p, names_a_place, rest_is_healthy
 from fidelity.paired import difference_bounds, inferiority_p, noninferiority_p
-from fidelity.records import Finding, Trial
+from fidelity.parts import figures_of, reason_of, worst_of
+from fidelity.records import Finding, Part, Trial
 from fidelity.stats import (
     ALPHA,
     Rate,
@@ -22,7 +26,6 @@ from fidelity.stats import (
     p_at_least,
     sentence_of_power,
     trials_needed,
-    wilson,
 )
 from fidelity.words import Blame, Ladder, Outcome
 
@@ -54,40 +57,61 @@ def rate_finding(
     evidence = Evidence.of(trials)
     if not evidence.measured:
         return _unmeasured(claim, title, evidence)
-    rate, best = evidence.rate, evidence.best_case
-    bounds = _bounds(rate)
-    p_pool = p_at_least(best.k_high, best.n, threshold)
-    p_value = min(1.0, 2 * min(p_pool, classes_p(opened))) if opened else p_pool
-    trouble = evidence.trouble or next(
-        (c.evidence.trouble for c in opened if c.evidence.trouble), ""
+    pool = _pool_part(
+        evidence, threshold, title=title, effect_name=effect_name, blame=blame, opened=opened
     )
-    open_still = [found for found in opened if not found.passes]
-    if p_value < ALPHA:
-        outcome = Outcome.FAIL
-    elif trouble:
-        outcome = Outcome.ERROR
-    elif bounds[0] < threshold or open_still:
-        outcome = Outcome.INCONCLUSIVE
-    else:
-        outcome = Outcome.PASS
-    convicts = outcome is Outcome.FAIL and classes_p(opened) < ALPHA
+    parts = (pool, *_class_parts(evidence, opened, effect_name=effect_name, blame=blame))
+    worst = worst_of(parts)
+    convicts = worst.outcome is Outcome.FAIL and classes_p(opened) < ALPHA
     guilty = min(opened, key=lambda found: found.p_value) if convicts else None
-    culprit = _culprit(evidence, guilty, rest_is_healthy(guilty, evidence), blame)
+    culprit = _culprit(evidence, guilty, blame)
+    p_pool = 1.0 if pool.p_value is None else pool.p_value
     return _finding(
         claim,
         title,
-        outcome,
-        _rate_reason(
-            evidence,
-            bounds=bounds,
-            threshold=threshold,
-            outcome=outcome,
-            trouble=trouble,
-            shown=guilty or next(iter(open_still), None),
-        ),
+        worst.outcome,
+        reason_of(parts, title=title),
         trials=[*trials, *(t for found in opened for t in found.trials)],
-        blame=culprit[0] if outcome is Outcome.FAIL else None,
-        ladder=culprit[1] if outcome is Outcome.FAIL else None,
+        blame=culprit[0] if worst.outcome is Outcome.FAIL else None,
+        ladder=culprit[1] if worst.outcome is Outcome.FAIL else None,
+        p_value=min(1.0, 2 * min(p_pool, classes_p(opened))) if opened else p_pool,
+        minimum_detectable_effect=sentence_of_power(evidence.rate, threshold),
+        parts=parts if opened else (),
+        **figures_of(worst),
+    )
+
+
+def _pool_part(
+    evidence: Evidence,
+    threshold: float,
+    *,
+    title: str,
+    effect_name: str,
+    blame: Blame | None,
+    opened: Sequence[OpenedClass],
+) -> Part:
+    """Decide the rate of all trials together; beside opened classes it pays for two looks."""
+    rate, best, bounds = evidence.rate, evidence.best_case, _bounds(evidence.rate)
+    p_value = p_at_least(best.k_high, best.n, threshold)
+    if (2 if opened else 1) * p_value < ALPHA:
+        outcome = Outcome.FAIL
+    elif evidence.trouble:
+        outcome = Outcome.ERROR
+    else:
+        outcome = Outcome.PASS if bounds[0] >= threshold else Outcome.INCONCLUSIVE
+    reason = _rate_words(rate, bounds, threshold)
+    misses = "" if outcome is Outcome.PASS else sentence_of_misses(evidence.measured)
+    reason += f"; {misses}" if misses else ""
+    if outcome is Outcome.ERROR:
+        reason += f"; {evidence.trouble}: resume asks them again"
+    if outcome is Outcome.INCONCLUSIVE:
+        needed = max(trials_needed(threshold, misses=len(evidence.misses)), rate.n + 1)
+        reason += f"; at least {needed} trials could prove it: a larger budget asks more"
+    return Part(
+        title=title,
+        outcome=outcome,
+        reason=reason,
+        blame=_culprit(evidence, None, blame)[0] if outcome is Outcome.FAIL else None,
         effect_name=effect_name,
         effect=rate.share,
         interval=bounds,
@@ -95,8 +119,56 @@ def rate_finding(
         k=rate.k_low,
         n=rate.n,
         p_value=p_value,
-        minimum_detectable_effect=sentence_of_power(rate, threshold),
     )
+
+
+def _class_parts(
+    evidence: Evidence,
+    opened: Sequence[OpenedClass],
+    *,
+    effect_name: str,
+    blame: Blame | None,
+) -> list[Part]:
+    """Decide each opened class, corrected by Holm over all of them and for the pool beside."""
+    adjusted = {step.name: step.adjusted for step in holm({c.name: c.p_value for c in opened})}
+    parts = []
+    for found in opened:
+        rate = found.evidence.rate
+        if 2 * adjusted[found.name] < ALPHA:
+            outcome = Outcome.FAIL
+        elif found.evidence.trouble:
+            outcome = Outcome.ERROR
+        else:
+            outcome = Outcome.PASS if found.passes else Outcome.INCONCLUSIVE
+        fails = outcome is Outcome.FAIL
+        parts.append(
+            Part(
+                title=f"{effect_name} >= {found.threshold:.2f} at {class_words(found.name)}",
+                outcome=outcome,
+                reason=_class_words(found, outcome),
+                blame=_culprit(evidence, found, blame)[0] if fails else None,
+                effect_name=effect_name,
+                effect=rate.share if rate.n else None,
+                interval=_bounds(rate) if rate.n else None,
+                threshold=found.threshold,
+                k=rate.k_low if rate.n else None,
+                n=rate.n or None,
+                p_value=found.p_value,
+            )
+        )
+    return parts
+
+
+def _class_words(found: OpenedClass, outcome: Outcome) -> str:
+    rate = found.evidence.rate
+    if rate.n == 0:
+        return found.evidence.trouble or "missed, and was not asked again"
+    words = _rate_words(rate, _bounds(rate), found.threshold, what="fresh probes right")
+    if outcome is not Outcome.PASS:
+        misses = sentence_of_misses(found.evidence.measured)
+        words += f"; {misses}" if misses else ""
+    trouble = found.evidence.trouble
+    return f"{words}; {trouble}: resume asks them again" if outcome is Outcome.ERROR else words
 
 
 def noninferior_finding(
@@ -127,13 +199,17 @@ def noninferior_finding(
     bounds = difference_bounds(pairs)
     reason = (
         f"{pairs.lost} of {pairs.n} pairs were right in the control arm only and {pairs.gained} in"
-        f" this arm only: difference {pairs.difference:+.3f} (95 % score bounds {bounds[0]:+.3f},"
-        f" {bounds[1]:+.3f}; exact p {p_pass:.3g} for harmless), margin {margin:.2f}"
+        f" this arm only: difference {pairs.difference:+.3f} (95 % bounds {bounds[0]:+.3f} to"
+        f" {bounds[1]:+.3f}) against a margin of {margin:.2f}"
     )
     if paired.across_epochs:
         reason += f"; {paired.across_epochs} pairs across a server restart were left out"
+    misses = "" if outcome is Outcome.PASS else sentence_of_misses(trials)
+    reason += f"; {misses}" if misses else ""
     if outcome is Outcome.ERROR:
         reason += f"; {Evidence.of(paired.trials).trouble}: resume asks them again"
+    if outcome is Outcome.INCONCLUSIVE:
+        reason += f"; harmless only at p {p_pass:.3g}: a larger budget asks more pairs"
     ladder = Ladder.STRUCTURAL if Evidence.of(trials).mostly_lost_in_rendering else None
     return _finding(
         claim,
@@ -174,11 +250,9 @@ def all_true_finding(
     rate, misses = evidence.rate, evidence.misses
     if misses:
         outcome = Outcome.FAIL
-        first = misses[0]
-        said = first.exchanges[-1].text[:120] if first.exchanges else ""
         reason = (
-            f"{len(misses)} of {len(evidence.measured)} trials broke the claim; the first:"
-            f" {first.id} ({_where(first)}), expected {first.expected[:120]!r}, got {said!r}"
+            f"{len(misses)} of {len(evidence.measured)} trials broke the claim;"
+            f" {sentence_of_misses(evidence.measured)}"
         )
     elif evidence.trouble:
         outcome, reason = Outcome.ERROR, f"{evidence.trouble}: resume asks them again"
@@ -206,96 +280,26 @@ def all_true_finding(
     )
 
 
-_WORST_FIRST = (Outcome.FAIL, Outcome.ERROR, Outcome.INCONCLUSIVE, Outcome.NOT_APPLICABLE)
-
-
-def merge(claim: Claim, findings: Sequence[Finding], *, title: str = "") -> Finding:
-    """Return one finding for several decisions of one claim: the worst outcome counts.
-
-    The p-value is Bonferroni's over the parts; a fail that this does not bear is inconclusive.
-    """
-    if len(findings) == 1:
-        return findings[0]
-    parts = [finding.p_value for finding in findings if finding.p_value is not None]
-    p_value = min(1.0, len(findings) * min(parts)) if parts else None
-    order = {outcome: rank for rank, outcome in enumerate((*_WORST_FIRST, Outcome.PASS))}
-    # of two equal outcomes the one with more evidence against the claim speaks
-    worst = min(findings, key=lambda f: (order[f.outcome], 1.0 if f.p_value is None else f.p_value))
-    outcome = worst.outcome
-    if outcome is Outcome.FAIL and p_value is not None and p_value >= ALPHA:
-        outcome = Outcome.INCONCLUSIVE
-    fields: dict[str, Any] = {
-        name: getattr(worst, name)
-        for name in ("effect_name", "effect", "interval", "threshold", "k", "n")
-    }
-    return _finding(
-        claim,
-        title or "; ".join(finding.title for finding in findings),
-        outcome,
-        "; ".join(f"{finding.title}: {finding.reason}" for finding in findings),
-        trials=(),
-        trial_ids=tuple(dict.fromkeys(name for f in findings for name in f.trials)),
-        blame=worst.blame if outcome is Outcome.FAIL else None,
-        ladder=worst.ladder if outcome is Outcome.FAIL else None,
-        p_value=p_value,
-        minimum_detectable_effect="; ".join(f.minimum_detectable_effect for f in findings),
-        paths=tuple(sorted({path for f in findings for path in f.paths})),
-        **fields,
-    )
-
-
 def _culprit(
-    evidence: Evidence, guilty: OpenedClass | None, healthy_rest: bool, given: Blame | None
+    evidence: Evidence, guilty: OpenedClass | None, given: Blame | None
 ) -> tuple[Blame, Ladder | None]:
     """A failure of recall alone says nothing of who is to blame; some of its forms do."""
     if evidence.mostly_lost_in_rendering:
         return Blame.DEPLOYMENT, Ladder.STRUCTURAL
-    if guilty is not None and healthy_rest and names_a_place(guilty.name):
+    if guilty is not None and names_a_place(guilty.name) and rest_is_healthy(guilty, evidence):
         # a model has no reason to forget at one residue of the length and nowhere else
         return Blame.DEPLOYMENT, Ladder.STRUCTURAL
     return given or Blame.UNKNOWN, None
 
 
-def _rate_reason(
-    evidence: Evidence,
-    *,
-    bounds: tuple[float, float],
-    threshold: float,
-    outcome: Outcome,
-    trouble: str,
-    shown: OpenedClass | None,
+def _rate_words(
+    rate: Rate, bounds: tuple[float, float], threshold: float, what: str = "right"
 ) -> str:
-    rate = evidence.rate
     unit = "" if rate.n == rate.trials else f" clusters ({rate.trials} trials)"
-    low, high = wilson(rate.k, rate.n)
-    text = (
-        f"{rate.k:g} of {rate.n}{unit} right ({rate.share:.3f}, Wilson 95 % {low:.3f} to"
-        f" {high:.3f}; one-sided bounds {bounds[0]:.3f}, {bounds[1]:.3f}), claim >="
-        f" {threshold:.2f}"
+    return (
+        f"{rate.k:g} of {rate.n}{unit} {what} ({rate.share:.3f}; 95 % bounds {bounds[0]:.3f} to"
+        f" {bounds[1]:.3f}) against >= {threshold:.2f}"
     )
-    if shown is not None:
-        text += f"; {shown.sentence}"
-    if evidence.misses and outcome is not Outcome.PASS:
-        first = evidence.misses[0]
-        text += f"; first miss: trial {first.id} ({_where(first)})"
-    if outcome is Outcome.ERROR:
-        text += f"; {trouble}: resume asks them again"
-    if outcome is Outcome.INCONCLUSIVE and bounds[0] < threshold:
-        needed = trials_needed(threshold, misses=len(evidence.misses))
-        text += (
-            f"; at least {max(needed, rate.n + 1)} trials could prove it: a larger budget asks more"
-        )
-    return text
-
-
-def _where(trial: Trial) -> str:
-    axes = ", ".join(f"{name} {value}" for name, value in sorted(trial.cell.items()))
-    parts = [axes or trial.key]
-    if trial.score is not None:
-        parts.append(str(trial.score))
-    if trial.lost:
-        parts.append(f"lost in {trial.lost}")
-    return ", ".join(parts)
 
 
 def _bounds(rate: Rate) -> tuple[float, float]:
@@ -318,8 +322,6 @@ def _finding(
     reason: str,
     *,
     trials: Sequence[Trial],
-    trial_ids: tuple[str, ...] = (),
-    paths: tuple[str, ...] = (),
     **fields: Any,
 ) -> Finding:
     return Finding(
@@ -328,8 +330,8 @@ def _finding(
         title=title,
         outcome=outcome,
         reason=reason,
-        trials=trial_ids or tuple(trial.id for trial in trials),
-        paths=paths or tuple(sorted({path for trial in trials for path in trial.paths})),
+        trials=tuple(trial.id for trial in trials),
+        paths=tuple(sorted({path for trial in trials for path in trial.paths})),
         provisional=outcome is Outcome.FAIL,
         **fields,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fidelity.journal import FILE_NAME
 from fidelity.paired import mcnemar_exact
-from fidelity.records import AnyRecord, Finding, Manifest, Trial, read_journal
+from fidelity.records import AnyRecord, Finding, Manifest, Part, Trial, read_journal
 from fidelity.summary import printable
 from fidelity.words import Outcome
 
@@ -25,8 +25,9 @@ def difference_lines(before: Path, after: Path) -> tuple[list[str], bool]:
         text = _claim_line(was.get(claim), now.get(claim))
         pairs = _pairs_line(claim, trials_was, trials_now)
         worse |= _fails(now.get(claim)) and not _fails(was.get(claim))
-        if text or pairs:
-            lines += [f"{printable(claim)}: {text or 'same outcome'}", *pairs]
+        parts = _part_lines(was.get(claim), now.get(claim))
+        if text or parts or pairs:
+            lines += [f"{printable(claim)}: {text or 'same outcome'}", *parts, *pairs]
     if len(lines) == 2:
         lines.append("no claim and no probe differs")
     return lines, worse
@@ -62,10 +63,27 @@ def _claim_line(was: Finding | None, now: Finding | None) -> str:
     return f"{was.outcome} {_effect(was)} -> {now.outcome} {_effect(now)}"
 
 
-def _effect(finding: Finding) -> str:
-    if finding.effect is None:
+def _part_lines(was: Finding | None, now: Finding | None) -> list[str]:
+    """Return the parts of a claim that came out otherwise, matched by their titles."""
+    if was is None or now is None:
+        return []
+    before = {part.title: part for part in was.parts}
+    after = {part.title: part for part in now.parts}
+    return [
+        f"  {printable(title)}: {_part(before.get(title))} -> {_part(after.get(title))}"
+        for title in dict.fromkeys((*before, *after))
+        if _part(before.get(title)) != _part(after.get(title))
+    ]
+
+
+def _part(part: Part | None) -> str:
+    return "no part" if part is None else f"{part.outcome} {_effect(part)}".rstrip()
+
+
+def _effect(decided: Finding | Part) -> str:
+    if decided.effect is None:
         return ""
-    return f"({finding.effect_name} {finding.effect:.3f}, n {finding.n})"
+    return f"({decided.effect_name} {decided.effect:.3f}, n {decided.n})"
 
 
 def _pairs_line(

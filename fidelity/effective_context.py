@@ -1,7 +1,8 @@
 """Effective context: the longest length with recall >= 0.9, as an estimate with its interval.
 
 It is an estimate, no claim. Recall is taken not to rise with length; neighbouring lengths then
-bear each other out, and Bonferroni pays for choosing among them.
+bear each other out, and Bonferroni pays for choosing among them. Where the trials refute that (a
+loss is shown, and beyond it recall is shown to hold), nothing beyond the loss counts.
 """
 
 from collections.abc import Sequence
@@ -51,10 +52,12 @@ def effective_context(levels: Sequence[Level], recall: float = RECALL) -> Effect
         for i in range(len(ordered))
         if any(_upper(ordered[j : i + 1], alpha) < recall for j in range(i + 1))
     ]
+    upper = min(lost, default=None)
+    if upper is not None and max(shown, default=0) >= upper:
+        held = [length for length in held if length < upper]
+        shown = [length for length in shown if length < upper]
     return EffectiveContext(
-        estimate=max(held, default=None),
-        lower=max(shown, default=None),
-        upper=min(lost, default=None),
+        estimate=max(held, default=None), lower=max(shown, default=None), upper=upper
     )
 
 

@@ -16,13 +16,24 @@
 Each message is one sentence: what was seen, where, what to do.
 """
 
+from fidelity.words import Blame
+
 
 class FidelityError(Exception):
     """Root of the tree."""
 
 
 class Violation(FidelityError, AssertionError):
-    """The deployment broke the claim."""
+    """The deployment broke the claim.
+
+    Attributes:
+        blame: whom the finding blames; a suite that raises this itself has seen a broken promise
+            of the server, unless it says otherwise.
+    """
+
+    def __init__(self, sentence: str, *, blame: Blame = Blame.DEPLOYMENT) -> None:
+        super().__init__(sentence)
+        self.blame = blame
 
 
 class Inconclusive(FidelityError, AssertionError):

@@ -7,6 +7,7 @@ from fidelity.errors import ConfigError
 from fidelity.paired import Pairs
 from fidelity.records import Trial
 from fidelity.stats import Rate, rate_of
+from fidelity.words import Score
 
 LOST_IN_RENDERING = "rendering"
 """Of `Trial.lost`: the server never rendered the turn, by its own token counts."""
@@ -54,7 +55,7 @@ class Evidence:
         total = len(self.measured) + len(self.unmeasured)
         return (
             f"{len(self.unmeasured)} of {total} trials could not be measured"
-            f" (first: {self.unmeasured[0].error or 'no reason given'})"
+            f" (first: {_why_unmeasured(self.unmeasured[0])})"
         )
 
     @property
@@ -78,6 +79,25 @@ class PairedEvidence:
     unmeasured: int
     across_epochs: int
     trials: tuple[Trial, ...]
+
+
+def _why_unmeasured(trial: Trial) -> str:
+    """Return why a trial counts neither way: its error, else what its score and answer tell."""
+    if trial.error:
+        return trial.error
+    last = trial.exchanges[-1] if trial.exchanges else None
+    if last is not None and last.error:
+        return last.error
+    if trial.score is Score.CUT:
+        spent = "its token budget"
+        if last is not None and last.completion_tokens:
+            spent = f"all {last.completion_tokens} tokens of its budget"
+        return (
+            f"the answer spent {spent} inside its reasoning and never began (cut): ask for less"
+            " reasoning in [request] of fidelity.toml"
+        )
+    scored = "was not scored" if trial.score is None else f"is {trial.score}"
+    return f"the answer {scored} and says nothing of the claim"
 
 
 def pair_up(treated: Sequence[Trial], control: Sequence[Trial]) -> PairedEvidence:

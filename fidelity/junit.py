@@ -1,5 +1,7 @@
 """junit.xml of a run: one case a claim, with n, k and interval as properties.
 
+A claim of several parts has the same of each part, named `part.1.title`, `part.1.k`, ...
+
 inconclusive and error are failures of their own type, not_applicable is skipped with its reason.
 """
 
@@ -8,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
-from fidelity.records import Finding
+from fidelity.records import Finding, Part
 from fidelity.words import Outcome
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -65,20 +67,35 @@ def _case(suite: Element, finding: Finding) -> None:
 
 def _properties(finding: Finding) -> dict[str, str]:
     known = {
-        "outcome": str(finding.outcome),
+        "outcome": finding.outcome,
         "title": finding.title,
-        "n": finding.n,
-        "k": finding.k,
-        "effect": finding.effect,
-        "threshold": finding.threshold,
-        "lower": finding.interval[0] if finding.interval else None,
-        "upper": finding.interval[1] if finding.interval else None,
-        "p_value": finding.p_value,
+        **_figures(finding),
         "minimum_detectable_effect": finding.minimum_detectable_effect or None,
         "blame": finding.blame,
         "ladder": finding.ladder,
     }
+    for number, part in enumerate(finding.parts, start=1):
+        figures = {
+            "title": part.title,
+            "outcome": part.outcome,
+            **_figures(part),
+            "reason": part.reason,
+            "blame": part.blame,
+        }
+        known |= {f"part.{number}.{name}": value for name, value in figures.items()}
     return {name: str(value) for name, value in known.items() if value is not None}
+
+
+def _figures(decided: Finding | Part) -> dict[str, str | float | None]:
+    return {
+        "n": decided.n,
+        "k": decided.k,
+        "effect": decided.effect,
+        "threshold": decided.threshold,
+        "lower": decided.interval[0] if decided.interval else None,
+        "upper": decided.interval[1] if decided.interval else None,
+        "p_value": decided.p_value,
+    }
 
 
 def _clean(text: str) -> str:

@@ -43,6 +43,7 @@ def manifest_of(
             "launched": deployment.launched,
             "launch_command": settings.redactor.arguments(deployment.launch_command),
             "server_info": settings.redactor.json(dict(deployment.server_info or {})),
+            "max_model_len": deployment.capabilities.max_model_len,
             "capabilities": tuple(
                 state
                 for state in deployment.capabilities.values()

@@ -16,7 +16,6 @@ from fidelity.controls import control_of
 from fidelity.decisions import (
     Claim,
     all_true_finding,
-    merge,
     noninferior_finding,
     rate_finding,
 )
@@ -29,6 +28,7 @@ from fidelity.errors import (
     Violation,
 )
 from fidelity.opened import CLASS_THRESHOLD, CLASS_TRIALS, Classes, OpenedClass, second_stage
+from fidelity.parts import merge
 from fidelity.probe import Probe
 from fidelity.records import Control, Finding, Trial
 from fidelity.words import Blame, Budget, ControlKind, Ladder, Outcome, Traffic

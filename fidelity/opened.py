@@ -54,17 +54,6 @@ class OpenedClass:
         clean = rate.n > 0 and not self.evidence.unmeasured
         return clean and clopper_pearson_lower(rate.k_low, rate.n) >= self.threshold
 
-    @property
-    def sentence(self) -> str:
-        """What the second stage found in this class."""
-        rate = self.evidence.rate
-        if rate.n == 0:
-            return f"class {self.name} missed and was not asked again"
-        return (
-            f"class {self.name}: {rate.k:g} of {rate.n} fresh probes right, claim >="
-            f" {self.threshold:.2f} (p {self.p_value:.3g})"
-        )
-
 
 def second_stage(
     trials: Sequence[Trial],

@@ -34,7 +34,7 @@ from fidelity.plan import (
 from fidelity.progress import ProgressMeter, copy_of
 from fidelity.run import Finished, Order, Run
 from fidelity.settings import Settings, resolve
-from fidelity.summary import summary_lines, without_run_folder
+from fidelity.summary import COLUMNS, summary_lines, without_run_folder
 from fidelity.verdict import EXIT_INTERRUPTED
 from fidelity.words import Outcome
 
@@ -212,7 +212,7 @@ class PytestRun:
             self._note_needs(claim, measure)
             return
         outcome, reason = _ending(raised, measure)
-        self._record(claim, measure, outcome, reason)
+        self._record(claim, measure, outcome, reason, raised)
         _show(item, report, outcome, reason, raised)
 
     def _note_needs(self, claim: Claim, measure: Measure | None) -> None:
@@ -220,11 +220,20 @@ class PytestRun:
             if cost.claim == claim.id and measure is not None:
                 cost.needs = measure.needed
 
-    def _record(self, claim: Claim, measure: Measure | None, outcome: Outcome, reason: str) -> None:
+    def _record(
+        self,
+        claim: Claim,
+        measure: Measure | None,
+        outcome: Outcome,
+        reason: str,
+        raised: BaseException | None,
+    ) -> None:
         decided = measure.finding if measure is not None else None
         if self._run is None or (decided is not None and decided.outcome is outcome):
             return
-        self._run.record_without_decision(claim, outcome, reason)
+        self._run.record_without_decision(
+            claim, outcome, reason, raised.blame if isinstance(raised, Violation) else None
+        )
 
     def stopped_by(self, stop: BaseException) -> None:
         """Note that the user, or a plugin, stopped the session."""
@@ -289,8 +298,14 @@ class PytestRun:
             holm=self.finished.holm,
             folder=self._run.folder,
             command=self.command,
+            patches=self.finished.patches,
+            width=self._columns(),
         )
         return [*lines, self.report_trouble] if self.report_trouble else lines
+
+    def _columns(self) -> int:
+        writer = self._config.get_terminal_writer()
+        return min(COLUMNS, writer.fullwidth) if writer.hasmarkup else COLUMNS
 
 
 def _command(config: pytest.Config) -> tuple[str, ...]:

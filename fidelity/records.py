@@ -63,6 +63,8 @@ class Manifest(Record, frozen=True, kw_only=True, tag="manifest"):
     versions: dict[str, str] = {}
     git_commit: str = ""
     server_info: dict[str, Any] = {}
+    max_model_len: int | None = None
+    """Longest prompt and answer together, in tokens, as discovery found it; None when unknown."""
     capabilities: tuple[CapabilityState, ...] = ()
     settings: tuple[Setting, ...] = ()
     expects: tuple[str, ...] = ()
@@ -160,8 +162,29 @@ class Control(Record, frozen=True, kw_only=True, tag="control"):
     trials: tuple[str, ...] = ()
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several decisions that make up a claim, with its own figures."""
+
+    title: str
+    outcome: Outcome
+    """Corrected for the number of parts: a claim fails exactly when one of its parts does."""
+    reason: str
+    blame: Blame | None = None
+    effect_name: str = ""
+    effect: float | None = None
+    interval: tuple[float, float] | None = None
+    threshold: float | None = None
+    k: int | None = None
+    n: int | None = None
+    p_value: float | None = None
+    """Of this part taken alone."""
+
+
 class Finding(Record, frozen=True, kw_only=True, tag="finding"):
-    """A claim with its outcome and the evidence behind it."""
+    """A claim with its outcome and the evidence behind it.
+
+    Of a claim that is decided in several parts, the figures here are those of its worst part.
+    """
 
     claim: str
     suite: str
@@ -188,6 +211,8 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
     paths: tuple[str, ...] = ()
     """Paths proven to have been taken: "cold", "cached", "chunked", "batched", "aborted", ..."""
     trials: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """What the claim was decided from, in the suite's order; none when it is one decision."""
     provisional: bool = False
     """True while Holm has not yet run; the last finding of a claim in the journal counts."""
 
@@ -199,6 +224,11 @@ class PatchState(Record, frozen=True, kw_only=True, tag="patch"):
     state: str
     calls: int | None = None
     detail: str = ""
+
+    @property
+    def inert(self) -> bool:
+        """True when it is on and never ran: what was measured says nothing of it."""
+        return self.state == "on" and self.calls == 0
 
 
 class Verdict(Record, frozen=True, kw_only=True, tag="verdict"):

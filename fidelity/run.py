@@ -19,8 +19,8 @@ from fidelity.decisions import Claim
 from fidelity.errors import HarnessError, TrafficRefused
 from fidelity.journal import FILE_NAME, LATEST, Journal, new_run_folder, point_latest
 from fidelity.measure import Measure
-from fidelity.records import Finding, Verdict
-from fidelity.words import Outcome
+from fidelity.records import Finding, PatchState, Verdict
+from fidelity.words import Blame, Outcome
 
 if TYPE_CHECKING:
     from fidelity.deployment import Deployment
@@ -62,6 +62,7 @@ class Finished:
     findings: tuple[Finding, ...]
     holm: tuple[str, ...]
     not_run: tuple[str, ...]
+    patches: tuple[PatchState, ...]
     duration_s: float
 
 
@@ -193,7 +194,9 @@ class Run:
             settings=self._order.settings,
         )
 
-    def record_without_decision(self, claim: Claim, outcome: Outcome, reason: str) -> None:
+    def record_without_decision(
+        self, claim: Claim, outcome: Outcome, reason: str, blame: Blame | None = None
+    ) -> None:
         """Write the finding of a claim that ended before any decision, or after one by error."""
         finding = Finding(
             claim=claim.id,
@@ -201,6 +204,7 @@ class Run:
             title=claim.title,
             outcome=outcome,
             reason=self._order.settings.redactor.text(reason)[:4_000],
+            blame=blame,
             trials=tuple(t.id for t in self.journal.trials.values() if t.claim == claim.id),
         )
         held = self.journal.findings.get(claim.id)
@@ -215,8 +219,10 @@ class Run:
             self._stack.close()
 
     def _settle(self, *, interrupted: bool) -> Finished:
+        patches: tuple[PatchState, ...] = ()
         if not interrupted and self._deployment is not None:
-            for state in manifest.patch_states(self._portal, self._deployment):
+            patches = tuple(manifest.patch_states(self._portal, self._deployment))
+            for state in patches:
                 self.journal.append(state)
         findings = {
             name: finding
@@ -252,6 +258,7 @@ class Run:
             findings=resolution.findings,
             holm=resolution.holm,
             not_run=tuple(name for name in self._planned if name not in findings),
+            patches=patches,
             duration_s=duration_s,
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from fidelity.holm import Step, holm, lines
+from fidelity.parts import without_fails
 from fidelity.records import Control, Finding
 from fidelity.words import Blame, ControlKind, Outcome, RunVerdict
 
@@ -89,6 +90,7 @@ def _settle(
             reason=reason,
             blame=None,
             ladder=None,
+            parts=without_fails(finding.parts),
             provisional=False,
         )
     if step is not None:

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-from fidelity.records import Finding
+from fidelity.records import Finding, Part
 from fidelity.words import Ladder, Outcome
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
-from reports.view_parts import parts_of
 from reports.view_text import TITLE_CHARS, anchor, cut, figure, plural
 from reports.view_verdict import BLAMED
 
 RUNGS = tuple(Ladder)
+MOST_PARTS = 80
 AS_ABOVE = "the same as the claim above"
 
 
@@ -26,19 +26,29 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRow:
-    """One line of the claims table; every figure is text."""
+class Figures:
+    """The figures of one decision, as text."""
 
     badge: Badge
     title: str
-    also: str
-    """What else the claim holds, where one test asserts several things at once."""
-    claim: str
     counts: str
     effect: str
     bounds: str
     threshold: str
     gauge: Gauge | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRow:
+    """One line of the claims table, and a line below it for each part of the claim."""
+
+    badge: Badge
+    title: str
+    claim: str
+    figures: Figures
+    """Of the claim; where it has parts, of the worst of them."""
+    parts: tuple[Figures, ...]
+    """Of a claim that is decided in several parts, each with its own bounds."""
     ladder: str
     rung: int
     blame: str
@@ -101,60 +111,66 @@ def _why_missing(journal: Journal) -> str:
 def row_of(finding: Finding) -> ClaimRow:
     """Return one finding as a line of the table."""
     passed = finding.outcome is Outcome.PASS
-    first, *also = parts_of(finding)
-    could_see = "; ".join(dict.fromkeys(finding.minimum_detectable_effect.split("; ")))
     return ClaimRow(
         badge=OUTCOMES[finding.outcome],
-        title=cut(first.title, TITLE_CHARS),
-        also=cut("; ".join(part.title for part in also), 2 * TITLE_CHARS),
+        title=cut(finding.title or finding.claim, TITLE_CHARS),
         claim=cut(finding.claim, TITLE_CHARS),
-        counts=f"{finding.k}/{finding.n}" if _is_rate(finding) else "",
-        effect=_effect(finding),
-        bounds=_bounds(finding),
-        threshold="" if finding.threshold is None else figure(finding.threshold),
-        gauge=_gauge(finding),
+        figures=_figures(finding),
+        parts=tuple(_figures(part) for part in finding.parts[:MOST_PARTS]),
         ladder=finding.ladder.value if finding.ladder else "",
         rung=RUNGS.index(finding.ladder) + 1 if finding.ladder else 0,
         blame=BLAMED[finding.blame] if finding.blame else "",
-        could_see=cut(could_see, 800) or ("not stated" if passed else ""),
+        could_see=cut(finding.minimum_detectable_effect, 800) or ("not stated" if passed else ""),
         paths=", ".join(finding.paths),
         href="" if passed else anchor("f", f"{finding.outcome} {finding.reason}"),
         note="provisional: Holm has not run" if finding.provisional else "",
     )
 
 
-def _is_rate(finding: Finding) -> bool:
+def _figures(decided: Finding | Part) -> Figures:
+    return Figures(
+        badge=OUTCOMES[decided.outcome],
+        title=cut(decided.title, TITLE_CHARS),
+        counts=f"{decided.k}/{decided.n}" if _is_rate(decided) else "",
+        effect=_effect(decided),
+        bounds=_bounds(decided),
+        threshold="" if decided.threshold is None else figure(decided.threshold),
+        gauge=_gauge(decided),
+    )
+
+
+def _is_rate(decided: Finding | Part) -> bool:
     """Return whether `k` of `n` were right; of a difference `k` counts pairs that were lost."""
-    if finding.k is None or finding.n is None:
+    if decided.k is None or decided.n is None:
         return False
-    values = (*(finding.interval or ()), finding.threshold or 0.0, finding.effect or 0.0)
-    return "difference" not in finding.effect_name and all(0 <= value <= 1 for value in values)
+    values = (*(decided.interval or ()), decided.threshold or 0.0, decided.effect or 0.0)
+    return "difference" not in decided.effect_name and all(0 <= value <= 1 for value in values)
 
 
-def _effect(finding: Finding) -> str:
-    if finding.effect is None:
+def _effect(decided: Finding | Part) -> str:
+    if decided.effect is None:
         return ""
-    return f"{finding.effect_name or 'effect'} {figure(finding.effect)}"
+    return f"{decided.effect_name or 'effect'} {figure(decided.effect)}"
 
 
-def _bounds(finding: Finding) -> str:
-    if finding.interval is None:
+def _bounds(decided: Finding | Part) -> str:
+    if decided.interval is None:
         return ""
-    return f"{figure(finding.interval[0])} to {figure(finding.interval[1])}"
+    return f"{figure(decided.interval[0])} to {figure(decided.interval[1])}"
 
 
-def _gauge(finding: Finding) -> Gauge | None:
+def _gauge(decided: Finding | Part) -> Gauge | None:
     """Return the drawing of a proportion; other measures have no common scale."""
-    if finding.interval is None or not _is_rate(finding):
+    if decided.interval is None or not _is_rate(decided):
         return None
-    low, high = finding.interval
+    low, high = decided.interval
     title = f"bounds {figure(low)} to {figure(high)}"
-    if finding.threshold is not None:
-        title += f", threshold {figure(finding.threshold)}"
+    if decided.threshold is not None:
+        title += f", threshold {figure(decided.threshold)}"
     return Gauge(
         low=round(100 * low, 1),
         width=round(max(100 * (high - low), 1.0), 1),
-        at=None if finding.effect is None else round(100 * finding.effect, 1),
-        threshold=None if finding.threshold is None else round(100 * finding.threshold, 1),
+        at=None if decided.effect is None else round(100 * decided.effect, 1),
+        threshold=None if decided.threshold is None else round(100 * decided.threshold, 1),
         title=title,
     )

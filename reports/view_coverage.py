@@ -83,7 +83,9 @@ def _why_missing(exchanges: int) -> str:
 
 
 def _limit(journal: Journal) -> int | None:
-    """Return the longest sequence that the server says it takes."""
+    """Return the longest sequence that the server takes, as discovery found or it says."""
+    if journal.manifest is not None and journal.manifest.max_model_len is not None:
+        return journal.manifest.max_model_len
     info: Mapping[str, Any] = journal.manifest.server_info if journal.manifest else {}
     for name in ("max_model_len", "context_length", "max_total_tokens"):
         value = info.get(name)

@@ -4,18 +4,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fidelity.axes import pattern
 from fidelity.records import Finding, Trial
 from fidelity.words import Outcome
-from reports.view_axes import cell_text, pattern
+from reports.view_axes import cell_text
 from reports.view_bins import Tally
 from reports.view_claims import RUNGS, ClaimRow, row_of
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
-from reports.view_parts import Part, parts_of
-from reports.view_text import anchor, cut, joined, one_line, plural, thousands
+from reports.view_text import TITLE_CHARS, anchor, cut, joined, one_line, plural, thousands
 from reports.view_verdict import replay_command
 
 MISSES_PER_CARD = 6
+PARTS_PER_CARD = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,8 @@ class FindingCard:
     rows: tuple[ClaimRow, ...]
     badge: Badge
     reason: str
-    parts: tuple[Part, ...]
-    """What else the claim holds, with a reason for each."""
-    parts_title: str
+    reasons: tuple[tuple[str, str], ...]
+    """Title and reason of each further part of the claim that is not a pass."""
     pattern: str
     """What the misses have in common, "" where nothing stands out."""
     evidence: tuple[str, ...]
@@ -96,20 +96,28 @@ def _card(
     shown = new[:MISSES_PER_CARD]
     above |= {trial.id for trial in shown}
     rows = tuple(row_of(finding) for finding in findings)
-    first, *parts = parts_of(findings[0])
     return FindingCard(
         anchor=rows[0].href,
         rows=rows,
         badge=OUTCOMES[findings[0].outcome],
-        reason=cut(first.reason, 1500) or "No reason is recorded.",
-        parts=tuple(parts[:24]) if len(findings) == 1 else (),
-        parts_title=f"{plural(len(parts), 'further part')} of this claim",
+        reason=cut(findings[0].reason, 1500) or "No reason is recorded.",
+        reasons=_reasons(findings[0]) if len(findings) == 1 else (),
         pattern=pattern(trials) if len(findings) == 1 else "",
         evidence=(*_arms(journal, findings), *_evidence(findings, trials)),
         misses=tuple(_miss(trial, conversations) for trial in shown),
         more=_more(len(bad) - len(new), len(new) - len(shown)),
         replay=replay_command(journal, shown[0].id) if shown else "",
     )
+
+
+def _reasons(finding: Finding) -> tuple[tuple[str, str], ...]:
+    """Return the parts that are not a pass, less the one that the claim's own reason tells."""
+    open_parts = [part for part in finding.parts if part.outcome is not Outcome.PASS]
+    return tuple(
+        (cut(part.title, TITLE_CHARS), cut(part.reason, 600))
+        for part in open_parts
+        if part.reason not in finding.reason
+    )[:PARTS_PER_CARD]
 
 
 def _more(above: int, further: int) -> str:

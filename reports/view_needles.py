@@ -3,8 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fidelity.axes import (
+    DEPTH,
+    KIND,
+    LENGTH,
+    MODULI,
+    number,
+    pattern,
+    prompt_length,
+    residue_words,
+)
 from fidelity.records import Trial
-from reports.view_axes import DEPTH, KIND, LENGTH, MODULI, number, pattern, prompt_length
 from reports.view_bins import Bin, Cell, Tally, depth_bins, length_bins, tally
 from reports.view_journal import Journal
 from reports.view_text import plural
@@ -167,7 +176,7 @@ def _residue(
     return ResidueMap(
         modulus=modulus,
         cells=tuple(
-            _cell(group, f"prompt length ≡ {residue} (mod {modulus})", links)
+            _cell(group, residue_words(modulus, residue), links)
             for residue, group in enumerate(members)
         ),
         open=modulus <= 16 or (missed > 1 and not told),

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
+from fidelity.axes import LENGTH, PROMPT, RESIDUE, prompt_length
 from fidelity.records import Finding, Trial
 from fidelity.words import Outcome
-from reports.view_axes import LENGTH, prompt_length
 from reports.view_dialogue import Conversation, conversation_of
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
-from reports.view_parts import parts_of
 from reports.view_text import TITLE_CHARS, anchor, cut
 from reports.view_verdict import replay_command
 
@@ -83,7 +82,7 @@ def _pair(journal: Journal, finding: Finding, trial: Trial, first: bool) -> Pair
     return Pair(
         anchor=anchor("c", trial.id),
         badge=OUTCOMES[finding.outcome],
-        title=cut(parts_of(finding)[0].title, TITLE_CHARS),
+        title=cut(finding.title or finding.claim, TITLE_CHARS),
         expected=cut(trial.expected, 200),
         lost=LOST.get(trial.lost, ""),
         failure=conversation_of(trial),
@@ -121,11 +120,11 @@ def _unlike(trial: Trial, other: Trial) -> tuple[bool, int, float]:
     different = sum(
         other.cell.get(axis) != value
         for axis, value in trial.cell.items()
-        if axis not in _LENGTHS and not axis.startswith("residue_")
+        if axis not in _LENGTHS and not axis.startswith(RESIDUE)
     )
     here, there = prompt_length(trial), prompt_length(other)
     apart = abs(here - there) if here is not None and there is not None else 0.0
     return not (trial.key and trial.key == other.key), different, apart
 
 
-_LENGTHS = (LENGTH, "prompt_tokens")
+_LENGTHS = (LENGTH, PROMPT)

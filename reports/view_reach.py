@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fidelity.axes import LENGTH, number
+from fidelity.effective_context import RECALL, EffectiveContext, Level, effective_context
 from fidelity.records import Trial
-from fidelity.stats import clopper_pearson_lower, clopper_pearson_upper, rate_of
-from reports.view_axes import LENGTH, number
+from fidelity.stats import Rate, rate_of, wilson
 from reports.view_bins import Bin, compact, length_bins
 from reports.view_journal import Journal
 from reports.view_needles import needle_trials
-from reports.view_text import figure
+from reports.view_text import figure, joined
 
-RECALL = 0.9
 WIDTH, HEIGHT = 420, 208
 LEFT, RIGHT, TOP, BOTTOM = 34, 12, 12, 34
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Recall at one length: `x`, `y`, `y_low`, `y_high` are places in the drawing."""
+    """Recall at one length, with its Wilson interval; `x` and all `y` are places in the drawing."""
 
     label: str
     title: str
@@ -53,20 +53,13 @@ class _Level:
     """What was observed at one length."""
 
     bin: Bin
-    k_low: int
-    k_high: int
-    n: int
-    share: float
-    trials: int
+    rate: Rate
     right: int
 
     @property
-    def lower(self) -> float:
-        return clopper_pearson_lower(self.k_low, self.n)
-
-    @property
-    def upper(self) -> float:
-        return clopper_pearson_upper(self.k_high, self.n)
+    def tokens(self) -> int:
+        """The longest of its lengths stands for all."""
+        return round(self.bin.high)
 
 
 def reach_of(journal: Journal) -> Reach:
@@ -83,11 +76,14 @@ def reach_of(journal: Journal) -> Reach:
     levels = _levels(trials)
     if not levels:
         return _nothing()
-    held = _held(levels)
+    found = effective_context(
+        [Level(length_tokens=level.tokens, rate=level.rate) for level in levels]
+    )
+    held = sum(level.tokens <= (found.estimate or 0) for level in levels)
     return Reach(
         estimate=_estimate(levels, held),
         sentence=_sentence(levels, held),
-        interval=_interval(levels),
+        interval=_interval(found),
         points=tuple(_point(level, place < held, levels) for place, level in enumerate(levels)),
         threshold_y=_y(RECALL),
         mark_x=_x(held - 1, len(levels)) if held else None,
@@ -119,60 +115,45 @@ def _levels(trials: Sequence[Trial]) -> list[_Level]:
     for column in length_bins(length for length, _ in placed):
         members = [trial for length, trial in placed if column.holds(length)]
         rate = rate_of((trial.cluster, bool(trial.ok)) for trial in members)
-        levels.append(
-            _Level(
-                bin=column,
-                k_low=rate.k_low,
-                k_high=rate.k_high,
-                n=rate.n,
-                share=rate.share,
-                trials=len(members),
-                right=sum(bool(trial.ok) for trial in members),
-            )
-        )
+        right = sum(bool(trial.ok) for trial in members)
+        levels.append(_Level(bin=column, rate=rate, right=right))
     return levels
-
-
-def _held(levels: Sequence[_Level]) -> int:
-    """Return how many lengths, from the shortest, have a recall of RECALL or more."""
-    return next((place for place, level in enumerate(levels) if level.share < RECALL), len(levels))
 
 
 def _estimate(levels: Sequence[_Level], held: int) -> str:
     if not held:
         return f"less than {levels[0].bin.low:,.0f} tokens"
     longest = "at least " if held == len(levels) else ""
-    return f"{longest}{levels[held - 1].bin.high:,.0f} tokens"
+    return f"{longest}{levels[held - 1].tokens:,} tokens"
 
 
 def _sentence(levels: Sequence[_Level], held: int) -> str:
-    longest = levels[-1].bin.high
+    dips = [_share_at(level) for level in levels[:held] if level.rate.share < RECALL]
+    but = f" Short of it within that: {joined(dips)}." if dips else ""
     if held == len(levels):
         return (
-            f"Recall is {RECALL} or more at every length asked. The longest was {longest:,.0f} "
-            "tokens; nothing is known beyond it."
+            f"Recall holds at {RECALL} or more to the longest length asked; nothing is known "
+            f"beyond {levels[-1].tokens:,} tokens.{but}"
         )
-    lost = levels[held]
-    where = f"at {lost.bin.title} it is {figure(lost.share, 2)} ({lost.right}/{lost.trials})"
+    lost = _share_at(levels[held])
     if not held:
-        return f"Recall is below {RECALL} at the shortest length already: {where}."
-    return f"Recall is {RECALL} or more up to {levels[held - 1].bin.high:,.0f} tokens; {where}."
+        return f"Recall is below {RECALL} at the shortest length already: {lost}."
+    reach = levels[held - 1].tokens
+    return f"Recall holds at {RECALL} or more up to {reach:,} tokens; it is {lost}.{but}"
 
 
-def _interval(levels: Sequence[_Level]) -> str:
-    """Return the interval in words: from where recall is proven, to where its loss is."""
-    proven, right, seen = 0.0, 0, 0
-    for level in levels[: _held(levels)]:
-        right, seen = right + level.k_low, seen + level.n
-        if clopper_pearson_lower(right, seen) >= RECALL:
-            proven = level.bin.high
-    lost = next((level for level in levels if level.upper < RECALL), None)
-    low = f"{proven:,.0f} tokens" if proven else "no length"
-    high = f"below {lost.bin.high:,.0f} tokens" if lost else "open"
+def _share_at(level: _Level) -> str:
+    share = figure(level.rate.share, 2)
+    return f"{share} ({level.right}/{level.rate.trials}) at {level.bin.title}"
+
+
+def _interval(found: EffectiveContext) -> str:
+    """Return the interval in words: up to where recall is proven, from where its loss is."""
+    low = "at no length" if found.lower is None else f"up to {found.lower:,} tokens"
+    high = "at no length" if found.upper is None else f"from {found.upper:,} tokens on"
     return (
-        f"95 % bounds: {low} at the low end (all lengths up to there pooled: lower bound ≥ "
-        f"{RECALL}), {high} at the high end"
-        + (" (upper bound < 0.9 there)." if lost else " (no length is proven lost).")
+        f"Shown to hold {low} and to be lost {high}: 95 % bounds, recall taken not to rise with "
+        "length."
     )
 
 
@@ -185,17 +166,17 @@ def _y(share: float) -> float:
 
 
 def _point(level: _Level, held: bool, levels: Sequence[_Level]) -> Point:
-    place = levels.index(level)
-    bounds = f"{figure(level.lower, 2)} to {figure(level.upper, 2)}"
+    place, rate = levels.index(level), level.rate
+    low, high = wilson(rate.k, rate.n)
     return Point(
         label=compact(level.bin.low),
         title=level.bin.title,
-        right=f"{level.right}/{level.trials}",
-        share=figure(level.share, 2),
-        bounds=bounds,
+        right=f"{level.right}/{rate.trials}",
+        share=figure(rate.share, 2),
+        bounds=f"{figure(low, 2)} to {figure(high, 2)}",
         held=held,
         x=_x(place, len(levels)),
-        y=_y(level.share),
-        y_low=_y(level.lower),
-        y_high=_y(level.upper),
+        y=_y(rate.share),
+        y_low=_y(low),
+        y_high=_y(high),
     )

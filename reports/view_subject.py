@@ -7,7 +7,7 @@ from typing import Any
 
 from fidelity.records import CapabilityState, Manifest, PatchState, Setting
 from reports.view_journal import Journal
-from reports.view_text import duration, figure, one_line, plural, thousands, when
+from reports.view_text import duration, figure, joined, one_line, plural, thousands, when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,8 @@ class Subject:
     versions: tuple[Fact, ...]
     patches: tuple[PatchRow, ...]
     patch_summary: str
+    inert: str
+    """That patches are on and never ran, as a sentence; "" when none is."""
     absent: tuple[CapabilityRow, ...]
     present: tuple[CapabilityRow, ...]
     capability_summary: str
@@ -74,6 +76,7 @@ def subject_of(journal: Journal) -> Subject:
         versions=_versions(manifest) if manifest else (),
         patches=patches,
         patch_summary=_patch_summary(patches),
+        inert=_inert(journal),
         absent=tuple(row for row in capabilities if row.tone != "pass"),
         present=tuple(row for row in capabilities if row.tone == "pass"),
         capability_summary=_capability_summary(capabilities),
@@ -177,7 +180,7 @@ def _patch_order(patch: PatchState) -> tuple[bool, str]:
 def _patch(patch: PatchState) -> PatchRow:
     on = patch.state == "on"
     flag, tone = "", "pass" if on else "na"
-    if on and patch.calls == 0:
+    if patch.inert:
         flag, tone = "inert: installed, never ran", "inconclusive"
     elif on and patch.calls is None:
         flag, tone = "no call count: not shown to have run", "inconclusive"
@@ -200,6 +203,14 @@ def _patch_summary(patches: tuple[PatchRow, ...]) -> str:
     inert = sum(row.flag.startswith("inert") for row in patches)
     note = f", {inert} of them inert" if inert else ""
     return f"{on} of {len(patches)} on{note}"
+
+
+def _inert(journal: Journal) -> str:
+    names = [one_line(patch.name, 60) for patch in journal.patches if patch.inert]
+    if not names:
+        return ""
+    are = "is on and was" if len(names) == 1 else "are on and were"
+    return f"{joined(names)} {are} never called: this run says nothing of it."
 
 
 def _capability(state: CapabilityState) -> CapabilityRow:

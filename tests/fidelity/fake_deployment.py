@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import anyio
 
+from fidelity.capabilities import Capabilities
 from fidelity.errors import EndpointError
 from fidelity.probe import Probe, ProbeResult
 from fidelity.records import CapabilityState, Exchange
@@ -43,10 +44,11 @@ class FakeDeployment:
         self.server_info = {"version": "1"}
         self.client = FakeClient()
         names = ("chat", "patches", "logprobs")
-        self.capabilities = {
+        states = {
             name: CapabilityState(name=name, present=name not in absent, unlock=f"--{name}")
             for name in names
         }
+        self.capabilities = Capabilities(states=states, max_model_len=4096)
 
     async def aclose(self):
         self.closed_at = time.monotonic()

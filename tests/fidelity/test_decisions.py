@@ -7,12 +7,12 @@ import pytest
 from fidelity.decisions import (
     Claim,
     all_true_finding,
-    merge,
     noninferior_finding,
     rate_finding,
 )
 from fidelity.errors import ConfigError
 from fidelity.opened import OpenedClass, missed_classes, pool_already_fails
+from fidelity.parts import merge
 from fidelity.records import Exchange, Trial
 from fidelity.words import Blame, Ladder, Outcome
 
@@ -119,7 +119,10 @@ def test_a_bad_residue_fails_the_claim_that_its_pool_would_pass():
     found = decide(pool, 0.95, opened=[opened("residue_128=3", 0, 22, beside=healthy)])
     assert found.outcome is Outcome.FAIL
     assert (found.blame, found.ladder) == (Blame.DEPLOYMENT, Ladder.STRUCTURAL)
-    assert "class residue_128=3: 0 of 22 fresh probes right" in found.reason
+    assert found.reason.startswith(
+        "rate >= 0.80 at prompt length ≡ 3 (mod 128): 0 of 22 fresh probes right (0.000;"
+    )
+    assert found.reason.endswith("; the other part holds")
     assert len(found.trials) == 128 + 22
 
 
@@ -147,7 +150,7 @@ def test_a_class_that_is_not_cleared_keeps_the_claim_open():
     pool = trials(60, 1)
     found = decide(pool, opened=[opened("residue_4=3", 19, 3, beside=pool)])
     assert found.outcome is Outcome.INCONCLUSIVE
-    assert "class residue_4=3: 19 of 22" in found.reason
+    assert "prompt length ≡ 3 (mod 4): 19 of 22" in found.reason
 
 
 def test_a_class_that_could_not_be_measured_is_an_error():
@@ -253,8 +256,10 @@ def test_one_counter_example_refutes_a_claim_without_tolerance():
     found = all_true_finding(CLAIM, [*trials(50), leak], title="no leak", ladder=Ladder.STRUCTURAL)
     assert (found.outcome, found.blame, found.p_value) == (Outcome.FAIL, Blame.DEPLOYMENT, 0.0)
     assert found.ladder is Ladder.STRUCTURAL
-    assert "t9 (length_tokens 512)" in found.reason
-    assert "'your code is X77'" in found.reason
+    assert found.reason == (
+        "1 of 51 trials broke the claim; the miss: trial t9, length 512 tokens: said 'your code is"
+        " X77', right is 'no canary'"
+    )
 
 
 def test_a_claim_without_tolerance_is_no_pass_with_trouble():

@@ -29,6 +29,12 @@ def test_one_unlucky_length_does_not_end_the_context():
     assert found.estimate == 4096
 
 
+def test_nothing_beyond_a_shown_loss_counts():
+    clean = [level(length, 59, 59) for length in (1024, 4096, 8192)]
+    found = effective_context([level(256, 59, 59), level(512, 20, 59), *clean])
+    assert found == EffectiveContext(estimate=256, lower=256, upper=512)
+
+
 def test_nothing_held_and_nothing_asked():
     assert effective_context([level(256, 2, 22)]) == EffectiveContext(
         estimate=None, lower=None, upper=256

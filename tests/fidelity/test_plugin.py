@@ -276,7 +276,7 @@ def test_a_miss_opens_its_class_and_the_class_convicts(pytester, suites):
     assert run(pytester).ret == 1
     found = findings(pytester)["needle/recall"]
     assert (found.outcome, found.blame) == (Outcome.FAIL, "deployment")
-    assert "class residue_128=3: 0 of 22" in found.reason
+    assert "prompt length ≡ 3 (mod 128): 0 of 22 fresh probes right" in found.reason
     assert verdict(pytester).verdict == "unfaithful"
     second = [r for r in records(pytester) if isinstance(r, Trial) and r.stage == 2]
     assert {r.arm for r in second} == {"class residue_128=3"}  # convicted: no other was asked

@@ -3,7 +3,7 @@
 import msgspec
 
 import reports
-from fidelity.records import AnyRecord, Finding
+from fidelity.records import AnyRecord, Finding, Part
 from fidelity.words import Ladder, Outcome
 from reports.view import report_of
 from tests.reports import runs
@@ -128,9 +128,9 @@ def test_measures_that_are_no_proportion_get_no_drawing() -> None:
         threshold=0.05,
     )
     ((row,),) = [suite.rows for suite in report_of([finding]).claims.suites]
-    assert row.gauge is None
-    assert row.effect == "abs logprob difference, nats 3.1e-05"
-    assert row.bounds == "0 to 4.2"
+    assert row.figures.gauge is None
+    assert row.figures.effect == "abs logprob difference, nats 3.1e-05"
+    assert row.figures.bounds == "0 to 4.2"
 
 
 def test_a_difference_is_not_shown_as_a_count_of_right_answers() -> None:
@@ -145,45 +145,69 @@ def test_a_difference_is_not_shown_as_a_count_of_right_answers() -> None:
         n=14,
     )
     ((row,),) = [suite.rows for suite in report_of([finding]).claims.suites]
-    assert (row.counts, row.effect) == ("", "difference of rates -0.071")
-    assert (row.bounds, row.threshold) == ("-0.19 to 0.02", "-0.1")
-    assert row.gauge is None
+    assert (row.figures.counts, row.figures.effect) == ("", "difference of rates -0.071")
+    assert (row.figures.bounds, row.figures.threshold) == ("-0.19 to 0.02", "-0.1")
+    assert row.figures.gauge is None
     gained = msgspec.structs.replace(finding, effect=0.1, interval=(0.02, 0.3), threshold=None)
     ((row,),) = [suite.rows for suite in report_of([gained]).claims.suites]
-    assert (row.counts, row.gauge) == ("", None)
+    assert (row.figures.counts, row.figures.gauge) == ("", None)
 
 
-def merged(**changes: object) -> Finding:
-    """Return a finding of three parts as the harness merges them; the second is the worst."""
+def in_parts(**changes: object) -> Finding:
+    """Return a finding of three parts: the pool holds, one length fails, one is open."""
+    parts = tuple(
+        Part(
+            title=title,
+            outcome=outcome,
+            reason=f"{k} of {n} right",
+            effect_name="recall",
+            effect=k / n,
+            interval=(k / n - 0.1, k / n),
+            threshold=threshold,
+            k=k,
+            n=n,
+        )
+        for title, outcome, k, n, threshold in (
+            ("recall >= 0.95 over all", Outcome.PASS, 63, 64, 0.95),
+            ("recall >= 0.80 at 256", Outcome.FAIL, 2, 14, 0.8),
+            ("recall >= 0.80 at 512", Outcome.INCONCLUSIVE, 13, 14, 0.8),
+        )
+    )
     fields: dict[str, object] = {
-        "title": "recall >= 0.95 over all; recall >= 0.80 at 256; recall >= 0.80 at 512",
-        "reason": "recall >= 0.95 over all: 62 of 64 right, claim >= 0.95; first miss: trial t1; "
-        "recall >= 0.80 at 256: 9 of 14 right, claim >= 0.80; resume; "
-        "recall >= 0.80 at 512: 14 of 14 right, claim >= 0.80",
-        "outcome": Outcome.INCONCLUSIVE,
-        "k": 9,
+        "outcome": Outcome.FAIL,
+        "reason": "recall >= 0.80 at 256: 2 of 14 right; of 2 other parts 1 is inconclusive",
+        "parts": parts,
+        "k": 2,
         "n": 14,
-        "threshold": 0.8,
-        "minimum_detectable_effect": "64 trials show 4 %; 14 trials show 19 %; 14 trials show 19 %",
     }
-    return msgspec.structs.replace(runs.simple_pass("needle_sweep/all", ""), **(fields | changes))
+    passed = runs.simple_pass("needle_sweep/all", "facts are found at every length")
+    return msgspec.structs.replace(passed, **(fields | changes))
 
 
-def test_figures_of_a_claim_of_several_parts_stand_beside_the_part_they_belong_to() -> None:
-    report = report_of([merged()])
-    ((row,),) = [suite.rows for suite in report.claims.suites]
-    assert (row.title, row.counts) == ("recall >= 0.80 at 256", "9/14")
-    assert row.also == "recall >= 0.95 over all; recall >= 0.80 at 512"
-    assert row.could_see == "64 trials show 4 %; 14 trials show 19 %"
-    (card,) = report.cards
-    assert card.reason == "9 of 14 right, claim >= 0.80; resume"
-    assert [(part.title, part.reason) for part in card.parts] == [
-        ("recall >= 0.95 over all", "62 of 64 right, claim >= 0.95; first miss: trial t1"),
-        ("recall >= 0.80 at 512", "14 of 14 right, claim >= 0.80"),
+def test_each_part_of_a_claim_stands_in_the_table_with_its_own_figures() -> None:
+    rows = claims_table([runs.manifest(), in_parts()]).rows
+    at = next(i for i, row in enumerate(rows) if row[1:] and row[1].startswith("facts are found"))
+    assert rows[at][0] == "fail"
+    assert rows[at][1].endswith("Decided in the 3 parts below.")
+    assert rows[at][2:4] == ["", ""]
+    assert [[*row[:3], row[3].split(" threshold ")[-1]] for row in rows[at + 1 : at + 4]] == [
+        ["pass", "recall >= 0.95 over all", "63/64", "0.95"],
+        ["fail", "recall >= 0.80 at 256", "2/14", "0.8"],
+        ["inconclusive", "recall >= 0.80 at 512", "13/14", "0.8"],
     ]
 
 
-def test_a_reason_that_was_reworded_is_shown_whole() -> None:
-    (card,) = report_of([merged(reason="the positive control was right in 8 of 8 trials")]).cards
-    assert card.reason == "the positive control was right in 8 of 8 trials"
-    assert [part.reason for part in card.parts] == ["", ""]
+def test_a_card_tells_the_open_parts_that_its_reason_does_not() -> None:
+    (card,) = report_of([in_parts()]).cards
+    assert card.reason.startswith("recall >= 0.80 at 256: 2 of 14 right")
+    assert card.reasons == (("recall >= 0.80 at 512", "13 of 14 right"),)
+
+
+def test_the_summary_lists_parts_below_their_claim() -> None:
+    lines = reports.render_summary([runs.manifest(), in_parts()]).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("| ✗ fail | facts are found"))
+    assert [line.split(" | ")[:3] for line in lines[at + 1 : at + 4]] == [
+        ["| ✓ pass", "– recall &gt;= 0.95 over all", "63/64"],
+        ["| ✗ fail", "– recall &gt;= 0.80 at 256", "2/14"],
+        ["| ? inconclusive", "– recall &gt;= 0.80 at 512", "13/14"],
+    ]

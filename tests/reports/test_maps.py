@@ -5,7 +5,7 @@ import pytest
 
 import reports
 from fidelity.records import AnyRecord, Trial
-from fidelity.stats import clopper_pearson_lower
+from fidelity.stats import wilson
 from reports.view import report_of
 from reports.view_bins import compact, depth_bins, length_bins
 from reports.view_coverage import token_bins
@@ -126,32 +126,39 @@ def test_effective_context_ends_where_recall_first_falls_below_nine_tenths() -> 
     reach = report_of(reach_run({2048: 4, 4096: 20, 8192: 1})).reach
     assert reach.estimate == "2,048 tokens"
     assert reach.sentence == (
-        "Recall is 0.9 or more up to 2,048 tokens; at 4,096 tokens it is 0.55 (24/44)."
+        "Recall holds at 0.9 or more up to 2,048 tokens; it is 0.55 (24/44) at 4,096 tokens."
     )
     assert reach.interval == (
-        "95 % bounds: 2,048 tokens at the low end (all lengths up to there pooled: lower bound ≥ "
-        "0.9), below 4,096 tokens at the high end (upper bound < 0.9 there)."
+        "Shown to hold up to 512 tokens and to be lost from 4,096 tokens on: 95 % bounds, recall "
+        "taken not to rise with length."
     )
     assert [point.held for point in reach.points] == [True, True, True, True, False, False]
-    assert reach.points[3].bounds == "0.8 to 0.97"
+    assert reach.points[3].bounds == "0.79 to 0.96"
 
 
 def test_effective_context_of_a_clean_run_is_a_lower_bound() -> None:
     reach = report_of(reach_run({})).reach
     assert reach.estimate == "at least 8,192 tokens"
-    assert "nothing is known beyond it" in reach.sentence
-    assert reach.interval.endswith("open at the high end (no length is proven lost).")
+    assert "nothing is known beyond 8,192 tokens" in reach.sentence
+    assert "to be lost at no length" in reach.interval
 
 
 def test_few_trials_prove_nothing_about_effective_context() -> None:
     reach = report_of(reach_run({}, per_length=3)).reach
-    assert reach.interval.startswith("95 % bounds: no length at the low end")
+    assert reach.interval.startswith("Shown to hold at no length and to be lost at no length")
 
 
-def test_clean_lengths_beyond_a_loss_do_not_prove_what_lies_before_it() -> None:
+def test_one_unlucky_length_is_named_and_does_not_end_the_context() -> None:
     reach = report_of(reach_run({512: 6})).reach
+    assert reach.estimate == "at least 8,192 tokens"
+    assert reach.sentence.endswith("Short of it within that: 0.86 (38/44) at 512 tokens.")
+
+
+def test_clean_lengths_beyond_a_shown_loss_count_for_nothing() -> None:
+    reach = report_of(reach_run({512: 20})).reach
     assert reach.estimate == "256 tokens"
-    assert reach.interval.startswith("95 % bounds: 256 tokens at the low end")
+    assert reach.interval.startswith("Shown to hold at no length and to be lost from 512 tokens on")
+    assert [point.held for point in reach.points] == [True, *[False] * 5]
 
 
 def test_recall_lost_everywhere_has_no_effective_context() -> None:
@@ -182,7 +189,7 @@ def test_a_cluster_is_one_observation_in_the_bounds() -> None:
     (point,) = report_of(trials).reach.points
     assert (point.right, point.bounds) == (
         "40/40",
-        f"{clopper_pearson_lower(4, 4):.2f} to 1",
+        f"{wilson(4, 4)[0]:.2f} to 1",
     )
 
 

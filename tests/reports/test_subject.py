@@ -52,6 +52,10 @@ def test_a_patch_that_is_on_and_never_ran_is_flagged_inert() -> None:
         ["index_topk", "off", "0", ""],
     ]
     assert report_of(runs.faithful()).subject.patch_summary == "2 of 3 on, 1 of them inert"
+    page = read(reports.render_html(runs.faithful()))
+    (line,) = page.one("verdict").every("p", "partial")
+    assert line.text.startswith("Inert patches: mhc_bf16 is on and was never called")
+    assert "mhc\\_bf16 is on and was never called" in reports.render_summary(runs.faithful())
 
 
 def test_odd_patch_states_are_flagged() -> None:
