@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--kernels", default="auto")
     parser.add_argument("--patch", action="append", default=[])
-    parser.add_argument("--chunk-tokens", type=int, default=512)
+    parser.add_argument("--chunk-tokens", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--prefills", type=_numbers, default=[256, 1024, 2048, 4096, 8192])
     parser.add_argument("--batches", type=_numbers, default=[1, 16, 32, 64])

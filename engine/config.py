@@ -34,8 +34,11 @@ class EngineConfig:
     """A multiple of every compression rate of the model."""
     max_total_tokens: int = 98304
     """Capacity of the paged pools."""
-    chunk_tokens: int = 512
-    """Most tokens of one forward pass; longer prompts are prefilled in chunks."""
+    chunk_tokens: int = 256
+    """Most tokens of one forward pass; longer prompts are prefilled in chunks.
+
+    On the CPU 512 reads 5 % faster, and makes every decoding request wait twice as long.
+    """
     max_running_requests: int = 32
     max_queued_requests: int = 256
     max_model_len: int | None = None

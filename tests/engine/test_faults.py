@@ -146,7 +146,7 @@ class TestAbortPublishesHalfPage:
         assert last.cached_tokens == 128
         assert answer != healthy
 
-    @pytest.mark.parametrize("computed_steps", [1, 3])
+    @pytest.mark.parametrize("computed_steps", [0, 1, 3])
     def test_asking_again_after_an_abort_in_mid_prompt_reads_nothing(
         self, make_engine, computed_steps
     ) -> None:
