@@ -141,7 +141,7 @@ class IndexKeys:
         if self.format.name == "fp4":
             return _round_fp4(groups, amax)
         limit = FP8_MAX if self.format.name == "fp8" else INT4_MAX
-        scales = torch.where(amax.isfinite(), _divide(amax, limit), float("nan"))
+        scales = _divide(amax, limit)
         scaled = (groups / scales[..., None]).flatten(1)
         if self.format.name == "fp8":
             return scaled.to(torch.float8_e4m3fn), scales

@@ -93,11 +93,12 @@ static void score_panel(const float *q, ptrdiff_t heads, ptrdiff_t dim, const fl
     store(scores + VL, sum[1]);
 }
 
-/* Scores become integers of the same order, in place: -0 equals 0, NaN is -infinity. */
+/* Scores become integers of the same order, in place; NaN is -infinity. (A sum that began with 0
+ * is never -0, so equal scores have equal bits.) */
 static void to_keys(float *scores, ptrdiff_t count, ptrdiff_t padded) {
     for (ptrdiff_t i = count; i < padded; i++) scores[i] = -INFINITY;
     for (ptrdiff_t i = 0; i < padded; i += VL) {
-        vf score = load(scores + i) + 0.0f;
+        vf score = load(scores + i);
         vi bits = (vi)choose(score == score, score, splat(-INFINITY));
         store(scores + i, (vf)(bits ^ ((bits >> 31) & INT32_MAX)));
     }

@@ -141,6 +141,22 @@ def test_a_prefix_hit_at_a_page_edge_needs_nothing_but_the_full_pages(ops, ragge
     assert torch.equal(hit.stored(0, count), cold.stored(0, count))
 
 
+@pytest.mark.parametrize("shape", [OVERLAPPING, PLAIN, ONE_WINDOW_A_PAGE])
+def test_no_row_of_a_ring_is_written_twice_in_a_step(plain, ragged, shape):
+    """Two writes to one place have no order on a GPU."""
+    case = Case(ragged, [45, 30], **shape)
+    batch = case.layout.batch([(0, 3, 45), (1, 0, 30)])
+    kv, gate = torch.cat([case.kv[0][3:], case.kv[1]]), torch.cat([case.gate[0][3:], case.gate[1]])
+    plain.compress(
+        kv, gate, case.ring, case.ape, case.norm, eps=EPS, m=case.m, overlap=case.overlap,
+        rope_dim=case.rope_dim, cos_sin=case.cos_sin, batch=batch,
+    )  # fmt: skip
+    _, page, row = batch.cache["survivors", case.ring.shape[1]]
+    places = list(zip(page.tolist(), row.tolist(), strict=True))
+    assert len(places) == len(set(places))
+    assert len(places) == int((~case.ring.isnan()).any(-1).sum())
+
+
 def test_a_batch_that_closes_no_window_returns_nothing_and_keeps_its_tokens(ops, ragged):
     case = Case(ragged, [4], **OVERLAPPING)
     entries, seq, index = case.run(ops, [(0, 0, 3)])
