@@ -94,7 +94,7 @@ def hold(measure: Measure, check: Check) -> None:
 def _probe(check: Check, damage: Damage | None = None) -> Probe:
     async def script(ask: Ask) -> ProbeResult:
         line = Line(ask, traffic=check.traffic)
-        result = await _result(check, line, damage)
+        result = await measured(check, line, damage)
         if damage is None and not result.ok:
             line.show_shared()
         redactor = ask.client.transport.redactor
@@ -112,7 +112,12 @@ def _probe(check: Check, damage: Damage | None = None) -> Probe:
     )
 
 
-async def _result(check: Check, line: Line, damage: Damage | None) -> ProbeResult:
+async def measured(check: Check, line: Line, damage: Damage | None = None) -> ProbeResult:
+    """Send what a check asks for, or take what it was answered, damage it, and judge it.
+
+    Raises:
+        EndpointError: the server did not answer.
+    """
     try:
         if damage is None or not check.kept:
             check.kept[:] = [await check.collect(line)]

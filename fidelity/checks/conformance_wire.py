@@ -198,11 +198,21 @@ class Line:
         )
 
     async def post(self, path: str, content: bytes, *, label: str, tokens: int = 0) -> Wire:
-        """Send bytes as they are; any status is an answer."""
-        return await self._once(
-            f"{path} {label}",
-            lambda: self._send(path, label=label, content=content, tokens=tokens, any_status=True),
-        )
+        """Send bytes as they are; any status is an answer, and 0 a connection that was cut.
+
+        Whether the server is there at all, the request that follows must show.
+        """
+
+        async def send() -> Wire:
+            try:
+                return await self._send(
+                    path, label=label, content=content, tokens=tokens, any_status=True
+                )
+            except EndpointError as error:
+                raw, said = content.decode(errors="replace"), str(error).encode()
+                return Wire(label=label, path=path, raw_sent=raw, status=0, body=said)
+
+        return await self._once(f"{path} {label}", send)
 
     async def get(self, path: str, *, label: str, copy: int = 0) -> Wire:
         """Get a path below the base URL; any status is an answer."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fidelity.checks.conformance_wire import Line, Wire
     from fidelity.dialogue import Message
 
+_CUT_TOKENS = 9
 _CALLED = called("get_weather", {"city": "Paris"}, '{"temp": 17}', call_id="call_weather")
 _CONVERSATIONS: dict[str, tuple[list[Message], list[Message]]] = {
     "one turn": ([user("Count from 1 to 12.")], []),
@@ -103,7 +104,7 @@ def _judge_tokenizer(wires: Wires) -> list[str]:
 
 
 async def _logprobs(line: Line) -> Wires:
-    return [await counting(line, stream=False, top_logprobs=2)]
+    return [await counting(line, stream=False, max_tokens=_CUT_TOKENS, top_logprobs=2)]
 
 
 def _judge_generated(wires: Wires) -> list[str]:
@@ -112,7 +113,7 @@ def _judge_generated(wires: Wires) -> list[str]:
     if told is None or draft.logprobs is None:
         raise Undecided("no usage, or no logprobs to count")
     given = len(draft.logprobs)
-    # the token that ends the answer may or may not have an entry of its own
+    # of an answer that was not cut, the token that ends it may have no entry of its own
     if given in {told, told - (draft.finish_reason == "stop")}:
         return []
     return [f"usage says {told} completion tokens, and {given} have logprobs"]

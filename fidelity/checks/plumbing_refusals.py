@@ -134,6 +134,8 @@ def _judge_path(wires: Wires) -> list[str]:
 
 
 def _refusal_breaches(bad: Wire) -> list[str]:
+    if bad.status == 0:
+        return [f"no answer: {bad.said!r}"]
     if not 400 <= bad.status < 500:
         return [f"answered {bad.status}, not 4xx: {bad.said!r}"]
     try:

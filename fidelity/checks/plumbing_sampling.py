@@ -76,7 +76,7 @@ def _judge_repeats(wires: Wires) -> list[str]:
     """A near-tie may fall either way once; a sampled answer differs each time."""
     texts = [_text(wire) for wire in wires]
     if len(set(texts)) == len(texts):
-        return [f"{len(texts)} answers at temperature 0, all different: {texts[:2]}"]
+        return [f"{wires[0].label}: {len(texts)} answers, all different: {texts[:2]}"]
     return []
 
 
