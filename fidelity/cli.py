@@ -1,6 +1,7 @@
 """The command `fidelity`: composition root. `run`, `plan` and `replay` only call pytest.
 
-Exit codes: a fail 1; error, inconclusive, bad usage 2; interrupted 130; otherwise 0.
+Exit codes: a fail 1; error, inconclusive, bad usage 2; interrupted (Ctrl-C or SIGTERM) 130;
+otherwise 0.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _class_parts(
     """Decide each opened class, corrected by Holm over all of them and for the pool beside."""
     adjusted = {step.name: step.adjusted for step in holm({c.name: c.p_value for c in opened})}
     parts = []
-    for found in opened:
+    for found in (found for found in opened if found.trials):
         rate = found.evidence.rate
         if 2 * adjusted[found.name] < ALPHA:
             outcome = Outcome.FAIL
@@ -156,13 +156,23 @@ def _class_parts(
                 p_value=found.p_value,
             )
         )
+    unasked = sum(not found.trials for found in opened)
+    if unasked:
+        what = "1 other class" if unasked == 1 else f"{unasked} other classes"
+        parts.append(
+            Part(
+                title=f"{what} with a miss, not asked again",
+                outcome=Outcome.INCONCLUSIVE,
+                reason="what was asked decides the claim",
+            )
+        )
     return parts
 
 
 def _class_words(found: OpenedClass, outcome: Outcome) -> str:
     rate = found.evidence.rate
     if rate.n == 0:
-        return found.evidence.trouble or "missed, and was not asked again"
+        return found.evidence.trouble
     words = _rate_words(rate, _bounds(rate), found.threshold, what="fresh probes right")
     if outcome is not Outcome.PASS:
         misses = sentence_of_misses(found.evidence.measured)

@@ -32,13 +32,18 @@ _VERBS = {
 
 
 def worst_of(parts: Sequence[Part]) -> Part:
-    """Return the part that speaks for its claim; of equal ones that with most against the claim."""
+    """Return the part that speaks for its claim.
+
+    Of equal outcomes the one that tells most of who is to blame, then the one with most against
+    the claim.
+    """
     return min(parts, key=_badness)
 
 
-def _badness(part: Part) -> tuple[int, float]:
+def _badness(part: Part) -> tuple[int, int, float]:
     p_value = part.p_value if part.outcome is not Outcome.PASS else None
-    return WORST_FIRST.index(part.outcome), 1.0 if p_value is None else p_value
+    blamed = _BLAMED_FIRST.index(part.blame)
+    return WORST_FIRST.index(part.outcome), blamed, 1.0 if p_value is None else p_value
 
 
 def figures_of(part: Part) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from fidelity.progress import ProgressMeter, copy_of
 from fidelity.run import Finished, Order, Run
 from fidelity.settings import Settings, resolve
 from fidelity.summary import COLUMNS, summary_lines, without_run_folder
+from fidelity.termination import Termination
 from fidelity.verdict import EXIT_INTERRUPTED
 from fidelity.words import Outcome
 
@@ -69,6 +70,7 @@ class PytestRun:
         self.planning = bool(config.getoption("fidelity_plan"))
         self._stopped_by: BaseException | None = None
         self._other_failures = 0
+        self._termination = Termination()
         self.finished: Finished | None = None
         self.report_trouble = ""
         try:
@@ -125,6 +127,7 @@ class PytestRun:
             root=self._config.invocation_params.dir,
             stop_after=self._replayed,
         )
+        self._termination.watch()
         try:
             self._run = Run(order)
         except JournalError as error:
@@ -243,6 +246,13 @@ class PytestRun:
 
     def finish(self, exitstatus: int) -> int:
         """End the run, write its files and return the exit code of the whole session."""
+        self._termination.hold()
+        try:
+            return self._finish(exitstatus)
+        finally:
+            self._termination.restore()
+
+    def _finish(self, exitstatus: int) -> int:
         if self._meter is not None:
             self._meter.close()
         caller = self._config.pluginmanager.get_plugin("fidelity-command")

@@ -88,8 +88,9 @@ class Run:
         self._stack.callback(self.journal.close)
         try:
             self._open_deployment()
-        except BaseException:
-            self._stack.close()
+        except BaseException as stop:
+            # told of the exception, the event loop drops what it was opening and does not wait
+            self._stack.__exit__(type(stop), stop, stop.__traceback__)
             raise
 
     def _open_journal(self) -> tuple[Path, Journal]:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from fidelity.parts import WORST_FIRST
 from fidelity.records import Finding, PatchState
 from fidelity.verdict import Judgement
 from fidelity.words import Outcome
@@ -42,7 +43,7 @@ def summary_lines(
     for group in _groups(open_claims):
         lines += _open_claims(group, width)
     if any(finding.outcome is Outcome.FAIL for finding in findings):
-        lines += ["", *(line for text in holm for line in _wrapped(printable(text), width))]
+        lines += ["", *(line for text in holm for line in _wrapped(printable(text), width, hang=4))]
     if open_claims:
         lines.append("")
     lines += [line for text in _inert(patches) for line in _wrapped(text, width)]
@@ -69,19 +70,21 @@ def _open_claims(group: Sequence[Finding], width: int) -> list[str]:
     lines += [f"{'':<{INDENT}}{printable(finding.claim)}" for finding in group[1:MOST_NAMED]]
     if len(group) > MOST_NAMED:
         lines.append(f"{'':<{INDENT}}and {len(group) - MOST_NAMED} more for the same reason")
-    reason = printable(first.reason)
-    told = f"{printable(first.title)}: {reason}" if len(group) == 1 else reason
-    lines += _wrapped(told, width, indent=INDENT)
+    if len(group) == 1:
+        lines += _wrapped(printable(first.title), width, indent=INDENT)
+    lines += _wrapped(printable(first.reason), width, indent=INDENT)
     if len(group) == 1:
         lines += _open_parts(first, width)
     return lines
 
 
 def _open_parts(finding: Finding, width: int) -> list[str]:
-    """Name the parts that are not a pass, unless it is only the one that the reason speaks of."""
+    """Name the parts that are not a pass, worst first, less the one that the reason tells."""
     parts = [part for part in finding.parts if part.outcome is not Outcome.PASS]
-    if len(parts) < 2:
-        return []
+    parts = sorted(
+        (part for part in parts if part.reason not in finding.reason),
+        key=lambda part: (WORST_FIRST.index(part.outcome), part.k is None),
+    )
     shown = [
         f"- {part.outcome.replace('_', ' ')}: {printable(part.title)}"
         + (f": {part.k} of {part.n}" if part.k is not None else "")
@@ -89,7 +92,7 @@ def _open_parts(finding: Finding, width: int) -> list[str]:
     ]
     if len(parts) > MOST_NAMED:
         shown.append(f"- and {len(parts) - MOST_NAMED} more parts")
-    return [line for text in shown for line in _wrapped(text, width, indent=INDENT)]
+    return [line for text in shown for line in _wrapped(text, width, indent=INDENT, hang=2)]
 
 
 def _inert(patches: Sequence[PatchState]) -> list[str]:
@@ -101,13 +104,12 @@ def _inert(patches: Sequence[PatchState]) -> list[str]:
     return [f"inert: {shown} {are} never called: this run says nothing of it"]
 
 
-def _wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
-    blank = " " * indent
+def _wrapped(text: str, width: int, *, indent: int = 0, hang: int = 0) -> list[str]:
     return textwrap.wrap(
         text,
         max(width, indent + 40),
-        initial_indent=blank,
-        subsequent_indent=blank,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
         break_on_hyphens=False,
     )
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fidelity.axes import pattern
+from fidelity.axes import class_words, pattern
 from fidelity.records import Finding, Trial
 from fidelity.words import Outcome
 from reports.view_axes import cell_text
@@ -45,7 +45,7 @@ class FindingCard:
     badge: Badge
     reason: str
     reasons: tuple[tuple[str, str], ...]
-    """Title and reason of each further part of the claim that is not a pass."""
+    """Title and reason of each further part that came out as its claim did."""
     pattern: str
     """What the misses have in common, "" where nothing stands out."""
     evidence: tuple[str, ...]
@@ -111,12 +111,11 @@ def _card(
 
 
 def _reasons(finding: Finding) -> tuple[tuple[str, str], ...]:
-    """Return the parts that are not a pass, less the one that the claim's own reason tells."""
-    open_parts = [part for part in finding.parts if part.outcome is not Outcome.PASS]
+    """Return the parts that came out as the claim did, less the one that its reason tells."""
     return tuple(
         (cut(part.title, TITLE_CHARS), cut(part.reason, 600))
-        for part in open_parts
-        if part.reason not in finding.reason
+        for part in finding.parts
+        if part.outcome is finding.outcome and part.reason not in finding.reason
     )[:PARTS_PER_CARD]
 
 
@@ -143,7 +142,8 @@ def _arms(journal: Journal, findings: Sequence[Finding]) -> tuple[str, ...]:
 
 def _arm(trial: Trial) -> str:
     if trial.stage > 1:
-        return f"fresh probes of {trial.arm or 'a class that missed'}"
+        name = trial.arm.removeprefix("class ")
+        return f"fresh probes at {class_words(name) if '=' in name else name or 'a miss'}"
     return trial.arm or "plain"
 
 

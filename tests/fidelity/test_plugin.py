@@ -21,7 +21,7 @@ from fidelity.records import (
     Verdict,
     read_journal,
 )
-from fidelity.words import Outcome
+from fidelity.words import Blame, Outcome
 
 IMPORTED_ONCE = (fidelity.deployment, fidelity.pytest_run, reports)
 """An inner pytest forgets what it is the first to import, and would import it each time."""
@@ -87,6 +87,7 @@ def test_a_run_that_holds_exits_0_and_leaves_a_whole_folder(pytester, suites):
     held = records(pytester)
     assert isinstance(held[0], Manifest)
     assert held[0].planned_claims == ("needle/recall",)
+    assert held[0].max_model_len == 4096
     assert held[0].settings
     assert verdict(pytester).sentence == "faithful on 1 of 1 claims"
     assert [r.name for r in held if isinstance(r, PatchState)] == ["index_keys"]
@@ -255,6 +256,26 @@ def test_burst(measure):
     assert "--fidelity-allow load" in findings(pytester)["needle/burst"].reason
     assert run(pytester, "--fidelity-allow=load").ret == 0
     assert findings(pytester)["needle/burst"].outcome is Outcome.PASS
+
+
+def test_a_violation_raised_by_a_suite_is_blamed_on_the_deployment_unless_it_says_otherwise(
+    pytester, suites
+):
+    suites(
+        words="""
+        from fidelity.errors import Violation
+        from fidelity.words import Blame
+        def test_promise(measure):
+            raise Violation("usage is missing, though it was asked for")
+        def test_weak(measure):
+            raise Violation("the model does not count", blame=Blame.MODEL_LIMIT)
+        """
+    )
+    assert run(pytester).ret == 1
+    found = findings(pytester)
+    assert found["words/promise"].blame is Blame.DEPLOYMENT
+    assert found["words/weak"].blame is Blame.MODEL_LIMIT
+    assert "the deployment is to blame" in verdict(pytester).sentence
 
 
 def test_a_miss_opens_its_class_and_the_class_convicts(pytester, suites):
@@ -566,10 +587,11 @@ def test_a_killed_run_resumes_to_the_verdict_of_an_unbroken_one(pytester, suites
     }
 
 
-def test_an_interrupted_run_keeps_and_marks_its_part_and_exits_130(pytester, suites):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_and_marks_its_part_and_exits_130(pytester, suites, number):
     suites(slow=SLOW)
     process = start(pytester)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output = process.communicate(timeout=30)[0]
     assert process.returncode == 130, output
     last = verdict(pytester)

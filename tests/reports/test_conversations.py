@@ -127,7 +127,7 @@ def test_fresh_probes_of_a_class_are_no_control() -> None:
     report = report_of([*trials, *fresh, finding])
     assert report.pairs[0].control_label == "The nearest trial that went right"
     assert report.cards[0].evidence[0] == (
-        "Right by arm: fresh probes of class residue_4=0 3/3 and plain 19/20."
+        "Right by arm: fresh probes at prompt length ≡ 0 (mod 4) 3/3 and plain 19/20."
     )
 
 

@@ -197,9 +197,11 @@ def test_each_part_of_a_claim_stands_in_the_table_with_its_own_figures() -> None
     ]
 
 
-def test_a_card_tells_the_open_parts_that_its_reason_does_not() -> None:
+def test_a_card_tells_the_parts_that_came_out_as_the_claim_and_that_its_reason_does_not() -> None:
     (card,) = report_of([in_parts()]).cards
     assert card.reason.startswith("recall >= 0.80 at 256: 2 of 14 right")
+    assert card.reasons == ()
+    (card,) = report_of([in_parts(reason="Holm undid it", outcome=Outcome.INCONCLUSIVE)]).cards
     assert card.reasons == (("recall >= 0.80 at 512", "13 of 14 right"),)
 
 
