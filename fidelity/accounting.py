@@ -42,8 +42,21 @@ def too_short(messages: Sequence[Mapping[str, Any]], prompt_tokens: int | None) 
     return prompt_tokens is not None and prompt_tokens < chars / _MOST_CHARS_PER_TOKEN
 
 
+def lost_by_length(messages: Sequence[Mapping[str, Any]], reply: Reply) -> str:
+    """Return where a single request was lost: "rendering" when its prompt cannot hold its text."""
+    if reply.prompt_tokens is None:
+        return ""
+    if too_short(messages, reply.prompt_tokens):
+        return LOST_IN_RENDERING
+    return LOST_IN_ATTENTION
+
+
 async def where_lost(
-    client: Client, messages: Sequence[Mapping[str, Any]], turns: Sequence[Reply]
+    client: Client,
+    messages: Sequence[Mapping[str, Any]],
+    turns: Sequence[Reply],
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return "rendering", "attention", or "" where the counts cannot tell.
 
@@ -51,6 +64,7 @@ async def where_lost(
         client: to ask a tokenizer, where there is one.
         messages: of the last turn.
         turns: replies of one growing conversation, in order; the last answers `messages`.
+        tools: that the requests offered; their text stands in the prompt too.
     """
     last = turns[-1].prompt_tokens
     if last is None:
@@ -60,9 +74,22 @@ async def where_lost(
         return LOST_IN_RENDERING
     try:
         counted = [(await client.tokenize(prompt=text)).count for text in _texts(messages)]
+        if tools:
+            counted.append(await _tool_tokens(client, messages[-1:], tools))
     except (CapabilityMissing, EndpointError):
         return LOST_IN_ATTENTION if len(turns) > 1 else ""
     return LOST_IN_RENDERING if last < _SHARE_KEPT * sum(counted) else LOST_IN_ATTENTION
+
+
+async def _tool_tokens(
+    client: Client,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+) -> int:
+    with_tools, without = [
+        (await client.tokenize(messages, tools=offered)).count for offered in (tools, ())
+    ]
+    return max(0, with_tools - without)
 
 
 def _visible(reply: Reply) -> int:

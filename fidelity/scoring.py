@@ -61,6 +61,7 @@ class Expected:
         digits: True when `right` is a number; otherwise letters and digits are compared, with
             everything between them ignored ("tea_house.html" names the "tea house").
         open_ended: the answer may be long and may be cut: no runaway.
+        count: `right` is a number to count to: every number from 1, in order, nothing else.
     """
 
     right: str
@@ -68,6 +69,7 @@ class Expected:
     superseded: tuple[str, ...] = ()
     digits: bool = True
     open_ended: bool = False
+    count: bool = False
 
 
 def score(answer: Answer, expected: Expected) -> Score:
@@ -117,6 +119,8 @@ def _settles(text: str, expected: Expected, *, by_the_end: bool = False) -> bool
         expected: what is right.
         by_the_end: rivals may be weighed on the way, as in reasoning; the last one named counts.
     """
+    if expected.count:
+        return counts_to(text, int(expected.right))
     places = _find(text, expected.right, expected)
     if not places:
         return False

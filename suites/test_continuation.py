@@ -12,7 +12,13 @@ Needs: chat.
 
 import pytest
 
-from fidelity.checks.continuation import continuations
+from fidelity.checks.continuation import (
+    classes_of,
+    continuations,
+    fitting,
+    fresh_of_class,
+)
+from fidelity.checks.second_stage import with_fresh
 from fidelity.measure import Measure
 
 RIGHT = 0.80
@@ -29,12 +35,10 @@ HISTORIES_TOKENS = {
 @pytest.mark.parametrize("history", HISTORIES_TOKENS)
 def test_interrupted_page_is_taken_up_again(measure: Measure, history: str) -> None:
     """The follow-up names the interrupted page in >= 0.80 of conversations."""
-    limit = measure.deployment.capabilities.max_model_len
-    lengths = [
-        tokens
-        for tokens in HISTORIES_TOKENS[history][measure.budget]
-        if limit is None or tokens < limit // 2
-    ]
+    lengths = fitting(
+        HISTORIES_TOKENS[history][measure.budget],
+        measure.deployment.capabilities.max_model_len,
+    )
     count = measure.trials_planned(quick=14, standard=59, deep=93)
     measure.control(
         "positive",
@@ -42,6 +46,13 @@ def test_interrupted_page_is_taken_up_again(measure: Measure, history: str) -> N
         continuations(seed=measure.seed, count=4, history_tokens=lengths[:1], without_page=True),
     )
     trials = measure.ask(continuations(seed=measure.seed, count=count, history_tokens=lengths))
+    opened = measure.open_classes(
+        trials,
+        classes_of,
+        lambda name, number: fresh_of_class(name, number, seed=measure.seed),
+    )
     measure.rate_at_least(
-        trials, RIGHT, title=f"follow-up after {history} history right in >= {RIGHT:.2f}"
+        with_fresh(trials, opened),
+        RIGHT,
+        title=f"follow-up after {history} history right in >= {RIGHT:.2f}",
     )

@@ -23,22 +23,27 @@ AT_ONCE = {"one after the other": 1, "many at once": 16}
 @pytest.mark.parametrize("order", AT_ONCE)
 def test_no_canary_of_one_conversation_shows_in_another(measure: Measure, order: str) -> None:
     """No canary of another conversation shows, and its own is recalled in >= 0.80."""
+    sizes = {
+        "one after the other": measure.trials_planned(quick=16, standard=32, deep=64),
+        "many at once": measure.trials_planned(quick=32, standard=96, deep=256),
+    }
     together = AT_ONCE[order]
     if together > 1:
         measure.allow(Traffic.LOAD)
-        size = measure.trials_planned(quick=32, standard=96, deep=256)
-    else:
-        size = measure.trials_planned(quick=16, standard=32, deep=64)
-    seed = f"{measure.seed}-{together}"
+    crowds = [(f"{measure.seed} {name}", size) for name, size in sizes.items()]
+    swapped = [(f"{name} swapped", 4) for name, _ in crowds]
+    seed, size = f"{measure.seed} {order}", sizes[order]
     measure.control(
         "positive",
         "two conversations are swapped",
         [
-            canary_probe(seed=f"{seed}-control", size=4, member=member, swapped=True)
-            for member in range(4)
+            canary_probe(seed=f"{seed} swapped", size=4, member=index, swapped=True)
+            for index in range(4)
         ],
     )
-    trials = measure.ask(crowd_probes(seed=seed, size=size), concurrency=together)
+    trials = measure.ask(
+        crowd_probes(seed=seed, size=size, beside=[*crowds, *swapped]), concurrency=together
+    )
     measure.decide(
         measure.all_true_finding(
             trials, title=f"no foreign canary, {order}", ladder=Ladder.STRUCTURAL

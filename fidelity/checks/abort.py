@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from fidelity.accounting import lost_by_length
 from fidelity.checks.answering import Judged, answer
 from fidelity.checks.conversation import as_turn, measured
 from fidelity.checks.dealing import dealt
@@ -144,7 +145,7 @@ def aborted_probe(plan: Plan, pace: Pace) -> Probe:
         elif plan.after is After.WITH_PARTIAL and partial is not None and partial.text:
             base = [*messages, as_turn(partial)]
         judged = await _ask_all(ask, base, told)
-        result = _result(judged)
+        result = _result(judged, told.messages)
         was_aborted = partial is None or partial.aborted
         return ProbeResult(
             ok=result.ok,
@@ -177,7 +178,7 @@ def undisturbed_probe(plan: Plan, pace: Pace, *, without_facts: bool = False) ->
         base = [] if without_facts else list(told.messages)
         judged = await _ask_all(ask, base, told, every=3)
         pace.learn(judged[0].reply)
-        return _result(judged)
+        return _result(judged, base)
 
     return _probe(plan, told, script, "undisturbed_probe", extra=plan.facts // 3 + 1)
 
@@ -262,7 +263,7 @@ async def _ask_all(
     return judged
 
 
-def _result(judged: Sequence[Judged]) -> ProbeResult:
+def _result(judged: Sequence[Judged], context: Sequence[dict[str, Any]]) -> ProbeResult:
     wrong = next((each for each in judged if each.ok is False), None)
     unknown = next((each for each in judged if each.ok is None), None)
     shown = wrong or unknown or judged[0]
@@ -271,7 +272,7 @@ def _result(judged: Sequence[Judged]) -> ProbeResult:
         score=shown.score,
         value=sum(each.score is Score.RIGHT for each in judged) / len(judged),
         error=unknown.error if unknown and not wrong else "",
-        lost="attention" if wrong else "",
+        lost=lost_by_length(context, wrong.reply) if wrong else "",
         cell=measured(judged[0].reply),
     )
 

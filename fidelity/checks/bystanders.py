@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.abort import POINTS, How, abort_request
-from fidelity.checks.answering import ANSWER_TOKENS
+from fidelity.checks.answering import Judged, answer
 from fidelity.checks.register import Register, register
 from fidelity.checks.together import together
 from fidelity.dialogue import user
 from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Answer, Expected, counts_to, score
-from fidelity.words import Score, Traffic
+from fidelity.scoring import Expected
+from fidelity.words import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,16 +51,9 @@ def bystander_probe(
         during = await together(
             [partial(_count, ask), partial(_facts, ask, base, told, (5, 2)), *storm]
         )
-        scores = [score for found in during for score in found]
-        scores += await _facts(ask, base, told, (5, 4, 3, 2, 1, 0))
-        wrong = [each for each in scores if each is not Score.RIGHT]
-        return ProbeResult(
-            ok=not wrong,
-            score=wrong[0] if wrong else Score.RIGHT,
-            value=1 - len(wrong) / len(scores),
-            cell={"victims": victims},
-            paths=("batched", "aborted") if victims else (),
-        )
+        judged = [each for found in during for each in found]
+        judged += await _facts(ask, base, told, (5, 4, 3, 2, 1, 0))
+        return _result(judged, victims)
 
     return Probe(
         family="bystander",
@@ -81,31 +74,52 @@ def bystander_probe(
     )
 
 
-async def _count(ask: Ask) -> list[Score]:
-    reply = await ask.chat(
-        [user(f"Count from 1 to {COUNT_TO}.")], label="bystander: count", max_tokens=COUNT_TOKENS
+def _result(judged: Sequence[Judged], victims: int) -> ProbeResult:
+    wrong = [each for each in judged if each.ok is False]
+    unknown = [each for each in judged if each.ok is None]
+    shown = (wrong or unknown or judged)[0]
+    return ProbeResult(
+        ok=False if wrong else None if unknown else True,
+        score=shown.score,
+        value=1 - (len(wrong) + len(unknown)) / len(judged),
+        error=unknown[0].error if unknown and not wrong else "",
+        cell={"victims": victims},
+        paths=("batched", "aborted") if victims else (),
     )
-    return [Score.RIGHT if counts_to(reply.text, COUNT_TO) else Score.WRONG]
+
+
+async def _count(ask: Ask) -> list[Judged]:
+    expected = Expected(right=str(COUNT_TO), count=True)
+    return [
+        await answer(
+            ask,
+            [user(f"Count from 1 to {COUNT_TO}.")],
+            expected,
+            label="bystander: count",
+            max_tokens=COUNT_TOKENS,
+        )
+    ]
 
 
 async def _facts(
     ask: Ask, base: Sequence[dict[str, Any]], told: Register, indices: Sequence[int]
-) -> list[Score]:
-    scores = []
+) -> list[Judged]:
+    judged = []
     for index in indices:
         others = tuple(code for code in told.codes if code != told.codes[index])
-        reply = await ask.chat(
-            [*base, user(told.questions[index])],
-            label=f"bystander: fact {index + 1}",
-            max_tokens=ANSWER_TOKENS,
+        judged.append(
+            await answer(
+                ask,
+                [*base, user(told.questions[index])],
+                Expected(right=told.codes[index], distractors=others),
+                label=f"bystander: fact {index + 1}",
+            )
         )
-        expected = Expected(right=told.codes[index], distractors=others)
-        scores.append(score(Answer.of(reply), expected))
-    return scores
+    return judged
 
 
-async def _victim(ask: Ask, seed: str, hows: Sequence[How]) -> list[Score]:
-    """Send a request and abort it; a victim has no score."""
+async def _victim(ask: Ask, seed: str, hows: Sequence[How]) -> list[Judged]:
+    """Send a request and abort it; a victim is not judged."""
     draw = random.Random(f"victim {seed}")  # noqa: S311 - prompts, not secrets
     told = register(seed=f"{seed} victim", facts=draw.choice(VICTIM_FACTS), lines_between=1)
     messages = [*told.messages, user(f"Count from 1 to {COUNT_TO}.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from fidelity.accounting import where_lost
 from fidelity.checks.aiming import aimed
 from fidelity.checks.answering import Judged, answer
 from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured
@@ -43,11 +44,14 @@ def cached_probe(*, seed: str, residue: int, facts: int, without_facts: bool = F
         cell = measured(judged.reply)
         if judged.ok is not None and judged.reply.cached_tokens == 0 and not without_facts:
             return ProbeResult(ok=None, score=judged.score, cell=cell, error=_NEVER_CACHED)
+        lost = ""
+        if judged.ok is False:
+            lost = await where_lost(ask.client, asked, [reply, judged.reply])
         return ProbeResult(
             ok=judged.ok,
             score=judged.score,
             error=judged.error,
-            lost="attention" if judged.ok is False else "",
+            lost=lost,
             cell=cell,
             paths=("cached",) if judged.reply.cached_tokens else (),
         )

@@ -18,6 +18,8 @@ from fidelity.scoring import Expected
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fidelity.records import Trial
+
 TOPICS = (
     *("tea house", "chess club", "flower shop", "coffee bar", "music school", "night market"),
     *("bird garden", "wine shop", "moon garden", "boat harbor", "winter garden", "river hotel"),
@@ -97,10 +99,15 @@ def continuation_probe(
 
 
 def continuations(
-    *, seed: int, count: int, history_tokens: Sequence[int], without_page: bool = False
+    *,
+    seed: int,
+    count: int,
+    history_tokens: Sequence[int],
+    without_page: bool = False,
+    stage: str = "",
 ) -> list[Probe]:
     """Return probes over topics, interruption points and lengths of the history before."""
-    draw = random.Random(f"continuation {seed} {list(history_tokens)}")  # noqa: S311 - prompts
+    draw = random.Random(f"continuation {stage}{seed} {list(history_tokens)}")  # noqa: S311 - prompts
     shares = zip(
         dealt(TOPICS, count, draw),
         dealt(history_tokens, count, draw),
@@ -109,7 +116,7 @@ def continuations(
     )
     return [
         continuation_probe(
-            seed=f"{seed}-{index}",
+            seed=f"{stage}{seed}-{index}",
             topic=topic,
             history_tokens=tokens,
             interrupted_after=cut,
@@ -117,6 +124,23 @@ def continuations(
         )
         for index, (topic, tokens, cut) in enumerate(shares)
     ]
+
+
+def fitting(lengths: Sequence[int], limit_tokens: int | None) -> list[int]:
+    """Return histories that leave room in the context: at most half of it."""
+    most = max(lengths) if limit_tokens is None else limit_tokens // 2
+    return [min(tokens, most) for tokens in lengths]
+
+
+def classes_of(trial: Trial) -> list[str]:
+    """Return the class of a continuation: the length of the history before it."""
+    return [f"history_tokens={trial.cell['history_tokens']}"]
+
+
+def fresh_of_class(name: str, count: int, *, seed: int) -> list[Probe]:
+    """Return new continuations after a history of that length."""
+    tokens = int(name.partition("=")[2])
+    return continuations(seed=seed, count=count, history_tokens=[tokens], stage="fresh ")
 
 
 async def _opening(ask: Ask, seed: str, topic: str, history_tokens: int) -> Messages:

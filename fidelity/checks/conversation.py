@@ -54,7 +54,7 @@ def turns_probe(outline: Outline, *, aim: tuple[int, int] | None = None) -> Prob
         judged = await answer(ask, history, _expected(talk), tools=talk.tools)
         lost = ""
         if judged.ok is False:
-            lost = await where_lost(ask.client, history, [*replies, judged.reply])
+            lost = await where_lost(ask.client, history, [*replies, judged.reply], tools=talk.tools)
         return ProbeResult(
             ok=judged.ok,
             score=judged.score,

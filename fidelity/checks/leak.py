@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelity.checks.answering import ANSWER_TOKENS
+from fidelity.checks.answering import answer
 from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured, paths_of
 from fidelity.dialogue import READ, assistant, user
 from fidelity.filler import filler_of, numbered
 from fidelity.needles import draw_codes
 from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Answer, Expected, names_code, score
+from fidelity.scoring import Answer, Expected, names_code
 from fidelity.words import Score
 
 if TYPE_CHECKING:
@@ -36,16 +36,20 @@ class Crowd:
     Attributes:
         seed: of notes and canaries.
         canaries: one a conversation, all different.
+        strangers: canaries that other crowds of the run were told.
     """
 
     seed: str
     canaries: tuple[str, ...]
+    strangers: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, seed: str, size: int) -> Crowd:
-        """Return the crowd of a seed."""
-        draw = random.Random(f"canaries {seed}")  # noqa: S311 - prompts, not secrets
-        return cls(seed=seed, canaries=tuple(draw_codes(draw, size)))
+    def of(cls, seed: str, size: int, beside: Sequence[tuple[str, int]] = ()) -> Crowd:
+        """Return the crowd of a seed; `beside` names the run's other crowds, as (seed, size)."""
+        own = _canaries(seed, size)
+        others = [code for other, count in beside for code in _canaries(other, count)]
+        strangers = tuple(code for code in others if code not in own)
+        return cls(seed=seed, canaries=own, strangers=strangers)
 
     def opening(self) -> list[dict[str, Any]]:
         """Return the turns that all of them begin with."""
@@ -56,10 +60,26 @@ class Crowd:
         """Return the canaries of others that show anywhere in these replies."""
         texts = [f"{a.said}\n{a.reasoning}" for a in map(Answer.of, replies)]
         others = [code for index, code in enumerate(self.canaries) if index != member]
-        return [code for code in others if any(names_code(text, code) for text in texts)]
+        return [
+            code
+            for code in (*others, *self.strangers)
+            if any(names_code(text, code) for text in texts)
+        ]
 
 
-def canary_probe(*, seed: str, size: int, member: int, swapped: bool = False) -> Probe:
+def _canaries(seed: str, size: int) -> tuple[str, ...]:
+    draw = random.Random(f"canaries {seed}")  # noqa: S311 - prompts, not secrets
+    return tuple(draw_codes(draw, size))
+
+
+def canary_probe(
+    *,
+    seed: str,
+    size: int,
+    member: int,
+    swapped: bool = False,
+    beside: Sequence[tuple[str, int]] = (),
+) -> Probe:
     """Return a probe: one conversation of a crowd; ok means that no foreign canary showed.
 
     Three requests: the canary is told, asked for after other business, and asked for in a fork of
@@ -70,8 +90,9 @@ def canary_probe(*, seed: str, size: int, member: int, swapped: bool = False) ->
         size: of the crowd.
         member: which conversation.
         swapped: the damage of the positive control: we send the next member's conversation.
+        beside: the run's other crowds, as (seed, size).
     """
-    crowd = Crowd.of(seed, size)
+    crowd = Crowd.of(seed, size, beside)
     sent = (member + 1) % size if swapped else member
 
     async def script(ask: Ask) -> ProbeResult:
@@ -79,17 +100,20 @@ def canary_probe(*, seed: str, size: int, member: int, swapped: bool = False) ->
         told = await ask.chat(history, label="tell", max_tokens=TELL_TOKENS)
         own = numbered(filler_of(f"own {seed} {sent}").sentences(OWN_LINES))
         history += [as_turn(told), user(f"{READ}{own}"), assistant("I have read it.")]
-        asked = await ask.chat([*history, user(QUESTION)], label="ask", max_tokens=ANSWER_TOKENS)
-        fork = await ask.chat(
-            [*crowd.opening(), user(QUESTION)], label="ask, never told", max_tokens=ANSWER_TOKENS
+        expected = Expected(right=crowd.canaries[member])
+        asked = await answer(ask, [*history, user(QUESTION)], expected, label="ask")
+        fork = await answer(
+            ask, [*crowd.opening(), user(QUESTION)], expected, label="ask, never told"
         )
-        foreign = crowd.foreign([told, asked, fork], member)
+        foreign = crowd.foreign([told, asked.reply, fork.reply], member)
+        unknown = asked.ok is None and not foreign
         return ProbeResult(
-            ok=not foreign,
-            score=score(Answer.of(asked), Expected(right=crowd.canaries[member])),
+            ok=None if unknown else not foreign,
+            score=asked.score,
             value=float(len(foreign)),
-            cell=measured(asked),
-            paths=paths_of(asked),
+            error=asked.error if unknown else "",
+            cell=measured(asked.reply),
+            paths=paths_of(asked.reply),
         )
 
     return Probe(
@@ -103,6 +127,7 @@ def canary_probe(*, seed: str, size: int, member: int, swapped: bool = False) ->
             "size": size,
             "member": member,
             "swapped": swapped,
+            "beside": [list(other) for other in beside],
         },
         expected=f"{crowd.canaries[member]}, and no canary of the {size - 1} others",
         cost_tokens=480,
@@ -110,9 +135,11 @@ def canary_probe(*, seed: str, size: int, member: int, swapped: bool = False) ->
     )
 
 
-def crowd_probes(*, seed: str, size: int) -> list[Probe]:
+def crowd_probes(*, seed: str, size: int, beside: Sequence[tuple[str, int]] = ()) -> list[Probe]:
     """Return the probes of a whole crowd."""
-    return [canary_probe(seed=seed, size=size, member=member) for member in range(size)]
+    return [
+        canary_probe(seed=seed, size=size, member=member, beside=beside) for member in range(size)
+    ]
 
 
 def recall_of(trials: Sequence[Trial]) -> list[Trial]:
