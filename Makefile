@@ -9,10 +9,10 @@ TORCH_CPU ?= 2.13.0+cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 2
 
 .DEFAULT_GOAL := help
-.PHONY: help report test check wheel serve clean
+.PHONY: help report test acceptance check wheel serve clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
@@ -55,6 +55,9 @@ report: $(VENV)/.engine  ## start the embedded engine, run the suites, write run
 
 test: $(VENV)/.test  ## the project's own tests
 	@$(BIN)/python -m pytest tests
+
+acceptance: $(VENV)/.test  ## real runs of the product: faults, proxies, kills; 20 minutes or so
+	@$(BIN)/python -m pytest tests/acceptance -m acceptance -v --durations=0 --durations-min=1
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

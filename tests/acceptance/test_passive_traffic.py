@@ -1,0 +1,57 @@
+"""A URL alone gets passive traffic: nothing disturbs the server, and the caps hold to the token."""
+
+import httpx
+import pytest
+from product import finished
+from proxies import RecordingProxy
+
+from fidelity.prometheus_text import parse_metrics
+from fidelity.words import Outcome, Traffic
+
+pytestmark = pytest.mark.acceptance
+
+CONCURRENCY = 3
+MOST_TOKENS = 60_000
+
+
+def _served_tokens(engine):
+    """Prompt and generated tokens of a server's whole life, by its own counters."""
+    text = httpx.get(f"{engine.root_url}/metrics", timeout=30, trust_env=False).text
+    found = parse_metrics(text)
+    return sum(
+        found[f"sglang:{name}"] for name in ("prompt_tokens_total", "generation_tokens_total")
+    )
+
+
+def test_without_allow_a_server_sees_passive_traffic_within_the_caps(engine, tmp_path):
+    before = _served_tokens(engine)
+    with RecordingProxy(engine.root_url) as proxy:
+        ran = finished(
+            f"--base-url={proxy.base_url}",
+            f"--concurrency={CONCURRENCY}",
+            f"--max-tokens={MOST_TOKENS}",
+            folder=tmp_path / "run",
+            name="passive, capped",
+        )
+    served = _served_tokens(engine) - before
+    paths = set(proxy.paths())
+    assert not [p for p in paths if "flush" in p or "abort" in p]
+    assert all(request.method in {"GET", "POST"} for request in proxy.requests)
+    assert proxy.most_in_flight == CONCURRENCY  # used, and never passed
+    assert proxy.closed_early == []
+    assert 0.5 * MOST_TOKENS < served <= MOST_TOKENS
+    traffic = {exchange.traffic for trial in ran.trials for exchange in trial.exchanges}
+    assert traffic == {Traffic.PASSIVE}
+    # the cap is too low for the whole set: that is trouble, never a verdict on the server
+    assert ran.code == 2, ran.told()
+    assert Outcome.FAIL not in ran.outcomes(), ran.told()
+    assert ran.outcomes()[Outcome.ERROR] >= 1
+    spent = [f for f in ran.findings.values() if f.outcome is Outcome.ERROR]
+    assert all("max-tokens" in finding.reason for finding in spent), ran.told()
+    not_allowed = [f for f in ran.findings.values() if f.outcome is Outcome.NOT_APPLICABLE]
+    assert {f"test_{f.suite}" for f in not_allowed} >= {
+        "test_abort_then_followup",
+        "test_no_cross_conversation_leak",
+    }
+    assert any("--fidelity-allow disruptive" in f.reason for f in not_allowed)
+    assert any("--fidelity-allow load" in f.reason for f in not_allowed)
