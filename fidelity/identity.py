@@ -19,6 +19,14 @@ _INFO_KEYS = (
     "weight_version",
 )
 
+_STARTED = "process_start_time_seconds"
+_PROCESS_KEYS = frozenset({"instance_id", "pid", "start_time", "started_at", _STARTED})
+
+
+def tells_process(answer: Mapping[str, Any]) -> bool:
+    """True when an answer, server info or metrics, differs between any two processes."""
+    return not _PROCESS_KEYS.isdisjoint(answer)
+
 
 def identity_of(
     *, version: str, info: Mapping[str, Any], metrics: Mapping[str, float], model: str
@@ -28,7 +36,7 @@ def identity_of(
     if version and "version" not in info:
         parts.append(f"version={version}")
     parts += [f"{key}={info[key]}"[:200] for key in _INFO_KEYS if key in info]
-    started = metrics.get("process_start_time_seconds")
+    started = metrics.get(_STARTED)
     if started is not None:
         parts.append(f"started={started:.2f}")
     return " ".join(parts)

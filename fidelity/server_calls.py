@@ -13,7 +13,7 @@ from fidelity import json_shape as shape
 from fidelity.caps import Caps
 from fidelity.dialects import OPENAI, Dialect
 from fidelity.errors import CapabilityMissing, ConfigError, EndpointError, TrafficRefused
-from fidelity.identity import Epochs, identity_of
+from fidelity.identity import Epochs, identity_of, tells_process
 from fidelity.outgoing import Refused
 from fidelity.pacing import Pacer, Waiting
 from fidelity.prometheus_text import parse_metrics, pick
@@ -120,11 +120,17 @@ class ServerCalls:
         return found
 
     async def identity(self) -> str:
-        """Ask who answers now; see `identity.identity_of`."""
+        """Ask who answers now; see `identity.identity_of`.
+
+        The first answer that tells the process is enough: behind several replicas the next one
+        may come from another, and a mixture of two is nobody's identity.
+        """
         info = await self.server_info() if self.server.has_server_info else {}
-        metrics = await self.metrics() if self.server.has_metrics else {}
+        metrics: dict[str, float] = {}
+        if self.server.has_metrics and not tells_process(info):
+            metrics = await self.metrics()
         version = self.server.version
-        if self.server.dialect.version_path:
+        if self.server.dialect.version_path and not tells_process(info | metrics):
             url = f"{self.transport.root_url}{self.server.dialect.version_path}"
             answer = await self._get_json(url)
             version = str(answer.get("version", "")) if isinstance(answer, dict) else ""

@@ -140,6 +140,22 @@ async def test_discovery_behind_two_replicas_finds_the_cache_of_one_of_them():
     assert not deployment.capabilities.broken_promises
 
 
+async def test_two_replicas_that_take_turns_are_no_restart(echo):
+    with (
+        UpstreamServer("--model=echo") as second,
+        RoundRobinProxy(echo.root_url, second.root_url) as proxy,
+    ):
+        deployment = await open_deployment(resolve({"base_url": proxy.base_url}), run_dir=None)
+        client = deployment.client
+        for calls in (1, 2, 3, 1, 2):
+            await client.check_epoch()
+            for _ in range(calls):
+                await client.models()
+        reasons = client.epochs.reasons
+        await deployment.aclose()
+    assert reasons == []
+
+
 async def test_the_embedded_deployment_keeps_every_promise(tmp_path):
     settings = resolve({"deployment": "embedded"})
     deployment = await open_deployment(settings, run_dir=tmp_path)
