@@ -15,7 +15,7 @@ import anyio.from_thread
 import msgspec
 
 from fidelity.breaker import Breaker
-from fidelity.errors import ConfigError, EndpointError, NotApplicable
+from fidelity.errors import ConfigError, EndpointError, NotApplicable, TrafficRefused
 from fidelity.journal import Journal
 from fidelity.probe import Ask, Probe, ProbeResult, excerpt
 from fidelity.records import Exchange, Trial
@@ -159,22 +159,36 @@ class Asker:
         jobs = [job for index in pending for job in groups[index]]
         self._desk.meter.begin(self._claim, len(jobs), sum(job.probe.cost_tokens for job in jobs))
         queue = iter(pending)
+        refused: list[TrafficRefused] = []
         try:
             if self._desk.breaker.is_open:  # one probe alone shows whether the server is back
-                await self._work(groups, found, iter([next(queue)]))
+                await self._work(groups, found, iter([next(queue)]), refused)
                 self._desk.breaker.check()
             async with anyio.create_task_group() as tasks:
                 for _ in range(min(concurrency, len(pending))):
-                    tasks.start_soon(self._work, groups, found, queue)
+                    tasks.start_soon(self._work, groups, found, queue, refused)
         finally:
             self._desk.meter.end()
+        if refused:
+            raise refused[0]
 
     async def _work(
-        self, groups: Sequence[Group], found: list[list[Trial] | None], queue: Iterator[int]
+        self,
+        groups: Sequence[Group],
+        found: list[list[Trial] | None],
+        queue: Iterator[int],
+        refused: list[TrafficRefused],
     ) -> None:
         for index in queue:
-            self._desk.check_time()
-            found[index] = [await self._ask_one(job) for job in groups[index]]
+            if refused:
+                return
+            try:
+                self._desk.check_time()
+                found[index] = [await self._ask_one(job) for job in groups[index]]
+            except TrafficRefused as refusal:
+                # What others have in flight may end: a cap of ours must not abort requests.
+                refused.append(refusal)
+                return
             self._desk.breaker.check()
 
     async def _ask_one(self, job: Job) -> Trial:
