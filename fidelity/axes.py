@@ -123,6 +123,8 @@ def _classes(trials: Iterable[Trial]) -> list[tuple[str, list[Trial]]]:
             if not axis.startswith(RESIDUE) and axis != PROMPT:
                 label = f"{axis_name(axis)} {axis_value(axis, value)}"
                 by_class[0, label].append(trial)
+        if trial.exchanges and (replica := trial.exchanges[-1].replica):
+            by_class[0, f"replica {replica[:_VALUE_CHARS]}"].append(trial)
     classes = [(label, members) for (_, label), members in sorted(by_class.items(), key=_rank)]
     return classes + _long_ends(trials)
 
