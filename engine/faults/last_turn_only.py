@@ -14,6 +14,7 @@ SUITES = {
     "test_continuation",
     "test_abort_then_followup",
     "test_no_cross_conversation_leak",
+    "test_plumbing",
 }
 
 
