@@ -113,6 +113,23 @@ def test_a_claim_fails_exactly_when_one_of_its_parts_does():
     assert Outcome.FAIL not in {p.outcome for p in lost.findings[0].parts}
 
 
+def test_a_fail_that_does_not_bear_its_neighbours_takes_its_parts_with_it():
+    weak = opened("residue_4=3", 11, 11, 60)  # p .002 alone
+    one = rate(60, 1, "over all", opened=[weak])
+    assert Outcome.FAIL in {part.outcome for part in one.parts}
+    found = merge(CLAIM, [one, *(rate(22, 0, f"at {n}") for n in range(20))])
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert Outcome.FAIL not in {part.outcome for part in found.parts}
+
+
+def test_a_pool_beside_opened_classes_pays_for_two_looks():
+    cleared = opened("residue_4=3", 22, 0, 60)
+    alone, beside = rate(12, 8, "pool"), rate(12, 8, "pool", opened=[cleared])
+    assert alone.outcome is Outcome.FAIL
+    assert beside.outcome is Outcome.INCONCLUSIVE
+    assert beside.p_value == pytest.approx(2 * alone.p_value)
+
+
 def test_blame_is_that_of_the_part_that_tells_most():
     control = trials(60, arm="control")
     paired = noninferior_finding(CLAIM, trials(30, 30), control, 0.10, title="no worse")

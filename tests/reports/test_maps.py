@@ -248,6 +248,14 @@ def test_what_is_longer_than_a_sequence_may_be_is_not_called_a_gap() -> None:
     assert rows["1k"][-1].tone == "beyond"
 
 
+def test_the_map_ends_at_the_limit_that_discovery_found() -> None:
+    """Servers name it in several places; what discovery found counts before what one says."""
+    counts, said = (100, 0, 4), {"max_total_tokens": 98_304}
+    coverage = report_of(covered(counts, server_info=said, max_model_len=8192)).coverage
+    assert coverage.columns[-1] == "8k"
+    assert report_of(covered(counts, server_info=said)).coverage.columns[-1] == "128k"
+
+
 def test_the_public_case_shows_its_blind_spot_in_words() -> None:
     """About 90 prefilled and 8,000 generated tokens passed; prefills of 10-30k failed."""
     coverage = report_of(covered((90, 0, 8000), (12_000, 0, 5))).coverage
