@@ -15,6 +15,7 @@ SUITES = {
     "test_abort_then_followup",
     "test_no_cross_conversation_leak",
     "test_plumbing",
+    "test_plumbing",
 }
 
 

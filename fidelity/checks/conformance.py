@@ -84,11 +84,33 @@ def hold(measure: Measure, check: Check) -> None:
     measure.allow(check.traffic)
     check.kept.clear()
     trials = measure.ask([_probe(check)])
-    if trials[0].ok:
-        for damage in check.damages:
-            measure.control("positive", damage.what, [_probe(check, damage)])
     finding = measure.all_true_finding(trials, title=check.title)
-    measure.decide(_worded(finding, trials[0], check, measure.deployment.expects))
+    finding = _worded(finding, trials[0], check, measure.deployment.expects)
+    for damage in check.damages if trials[0].ok else ():
+        if check.kept and not _applies(damage, check.kept[0]):
+            # the judge is not blind: it was given nothing that this damage could show in
+            reason = f"the exchange holds nothing that could be damaged ({damage.what})"
+            finding = msgspec.structs.replace(finding, outcome=Outcome.INCONCLUSIVE, reason=reason)
+            continue
+        measure.control("positive", damage.what, [_probe(check, damage)])
+    measure.decide(finding)
+
+
+def _content(wire: Wire) -> tuple[object, ...]:
+    """Return what a judge sees of an exchange, however its bytes are laid out."""
+    body: object = wire.body
+    if wire.streamed:
+        body = (wire.events(), wire.stream.done, wire.stream.after_done, wire.stream.breach)
+    elif wire.body.startswith(b"{"):
+        body = wire.json()
+    return wire.status, wire.facts, body
+
+
+def _applies(damage: Damage, wires: Wires) -> bool:
+    try:
+        return [_content(wire) for wire in damage.apply(wires)] != list(map(_content, wires))
+    except (Undecided, Unsupported, shape.Malformed, LookupError, StopIteration):
+        return False
 
 
 def _probe(check: Check, damage: Damage | None = None) -> Probe:

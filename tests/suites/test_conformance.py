@@ -37,7 +37,7 @@ def test_an_answer_is_merged_from_its_events():
 
 def test_a_refused_request_has_no_answer():
     refused = replace(STREAM, status=400, body=b'{"error": {"message": "no such field"}}')
-    with pytest.raises(Unsupported, match="refused with 400.*no such field"):
+    with pytest.raises(Unsupported, match=r"refused with 400.*no such field"):
         refused.answer()
 
 
