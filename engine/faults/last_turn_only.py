@@ -15,7 +15,6 @@ SUITES = {
     "test_abort_then_followup",
     "test_no_cross_conversation_leak",
     "test_plumbing",
-    "test_plumbing",
 }
 
 
