@@ -158,10 +158,12 @@ async def _fit_lines(fitting: _Fitting, bare: int) -> tuple[int, int]:
 
 
 async def _fit_words(fitting: _Fitting, lines: int, tokens: int) -> None:
-    """Add words, one token each in most vocabularies, until the prompt has the target's tokens."""
-    words = max(1, fitting.target - tokens - _PAD_LINE_TOKENS)
-    tried: set[int] = set()
-    while not fitting.done and words not in tried and len(tried) < _WORD_STEPS:
-        tried.add(words)
-        missing = fitting.target - await fitting.try_size(Size(lines=lines, words=words))
-        words = max(1, words + missing)
+    """Add words until the prompt has the target's tokens; in most vocabularies one token each."""
+    words, per_word = max(1, fitting.target - tokens - _PAD_LINE_TOKENS), 1.0
+    seen: dict[int, int] = {}
+    while not fitting.done and words not in seen and len(seen) < _WORD_STEPS:
+        seen[words] = await fitting.try_size(Size(lines=lines, words=words))
+        if len(seen) > 1:
+            few, many = min(seen), max(seen)
+            per_word = max(1.0, (seen[many] - seen[few]) / (many - few))
+        words = max(1, words + math.floor((fitting.target - seen[words]) / per_word))
