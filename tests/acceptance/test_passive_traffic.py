@@ -14,17 +14,14 @@ CONCURRENCY = 3
 MOST_TOKENS = 60_000
 
 
-def _served_tokens(engine):
-    """Prompt and generated tokens of a server's whole life, by its own counters."""
+def _counted(engine):
+    """What a server has counted since its start, by its own metrics."""
     text = httpx.get(f"{engine.root_url}/metrics", timeout=30, trust_env=False).text
-    found = parse_metrics(text)
-    return sum(
-        found[f"sglang:{name}"] for name in ("prompt_tokens_total", "generation_tokens_total")
-    )
+    return parse_metrics(text)
 
 
 def test_without_allow_a_server_sees_passive_traffic_within_the_caps(engine, tmp_path):
-    before = _served_tokens(engine)
+    before = _counted(engine)
     with RecordingProxy(engine.root_url) as proxy:
         ran = finished(
             f"--base-url={proxy.base_url}",
@@ -33,12 +30,15 @@ def test_without_allow_a_server_sees_passive_traffic_within_the_caps(engine, tmp
             folder=tmp_path / "run",
             name="passive, capped",
         )
-    served = _served_tokens(engine) - before
+    after = _counted(engine)
+    grown = {name: after[name] - before[name] for name in before}
+    served = grown["sglang:prompt_tokens_total"] + grown["sglang:generation_tokens_total"]
     paths = set(proxy.paths())
     assert not [p for p in paths if "flush" in p or "abort" in p]
     assert all(request.method in {"GET", "POST"} for request in proxy.requests)
     assert proxy.most_in_flight == CONCURRENCY  # used, and never passed
-    assert proxy.closed_early == []
+    assert grown["sglang:num_finished_requests_total"] > 50
+    assert grown["sglang:num_aborted_requests_total"] == 0  # by a closed connection neither
     assert 0.5 * MOST_TOKENS < served <= MOST_TOKENS
     traffic = {exchange.traffic for trial in ran.trials for exchange in trial.exchanges}
     assert traffic == {Traffic.PASSIVE}
