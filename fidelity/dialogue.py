@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -42,11 +43,14 @@ class Shape(StrEnum):
     """A tool is called and answers."""
     TOOL_RESULT = "tool result"
     """The fact itself stands in what a tool returned."""
+    SYSTEM = "system"
+    """The fact stands in the system message."""
     REASONING = "reasoning"
     """A turn that is answered with reasoning, which goes back into the history."""
 
 
 TOOL_SHAPES = (Shape.TOOL_CALL, Shape.TOOL_RESULT)
+_ABOUT_A_CODE = (*TOOL_SHAPES, Shape.SYSTEM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,9 @@ class Dialogue:
         superseded: earlier values of the fact.
         distractors: the other facts' values.
         statements: the same facts, current values only, for one message.
+        notes: filler of the conversation, for the one message.
         tools: offered in every request of the conversation.
+        system: text of a system message before the turns.
     """
 
     turns: tuple[Turn, ...]
@@ -107,6 +113,7 @@ class Dialogue:
     statements: tuple[str, ...]
     notes: str = ""
     tools: tuple[Message, ...] = field(default=())
+    system: str = ""
 
     def in_one_message(self) -> str:
         """Return everything that was told, and the question, as one message."""
@@ -152,50 +159,71 @@ def called(name: str, arguments: Message, result: str, *, call_id: str) -> list[
 
 def dialogue(outline: Outline) -> Dialogue:
     """Return the conversation of an outline; the same outline gives the same conversation."""
-    seed, shape = outline.seed, outline.shape
-    draw = random.Random(f"dialogue {seed}")  # noqa: S311 - prompts, not secrets
+    draw = random.Random(f"dialogue {outline.seed}")  # noqa: S311 - prompts, not secrets
     names = draw.sample(sorted(_FACTS), outline.facts)
     values = {name: draw_code(draw, _FACTS[name]) for name in names}
-    chosen = draw.choice(names)
-    turns = [Turn(text=f"My {name} is {values[name]}.") for name in names]
+    if outline.shape in _ABOUT_A_CODE:
+        return _about_a_code(outline, draw, values)
+    return _about_oneself(outline, draw, values)
+
+
+def _told(values: Mapping[str, str]) -> list[str]:
+    return [f"My {name} is {value}." for name, value in values.items()]
+
+
+def _about_oneself(outline: Outline, draw: random.Random, values: dict[str, str]) -> Dialogue:
+    """Return a conversation whose question asks for one of the facts told in turns."""
+    chosen = draw.choice(list(values))
+    turns = [Turn(text=text) for text in _told(values)]
     superseded: tuple[str, ...] = ()
     notes = ""
-    tools: tuple[Message, ...] = ()
-    question, right = f"What is my {chosen}?", values[chosen]
-    statements = [turn.text for turn in turns]
-    match shape:
+    match outline.shape:
         case Shape.UPDATE:
             superseded = (values[chosen],)
-            values[chosen] = right = _other_code(draw, values[chosen])
-            turns.append(Turn(text=f"Actually, my {chosen} is {right}."))
-            statements = [f"My {name} is {values[name]}." for name in names]
+            values = {**values, chosen: _other_code(draw, values[chosen])}
+            turns.append(Turn(text=f"Actually, my {chosen} is {values[chosen]}."))
         case Shape.NOTES:
-            notes = numbered(filler_of(f"notes {seed}").sentences(outline.note_lines))
+            notes = numbered(filler_of(f"notes {outline.seed}").sentences(outline.note_lines))
             turns.append(Turn(text=f"{READ}{notes}"))
-        case Shape.TOOL_CALL:
-            name, right = draw_name(draw), draw_code(draw)
-            turns += [Turn(text=tell(name, right)), _weather_turn(draw)]
-            question = ask_for_code(name)
-            statements.append(tell(name, right))
-            tools = (tool("get_weather", "Get the weather of a city", "city"),)
-        case Shape.TOOL_RESULT:
-            name, right = draw_name(draw), draw_code(draw)
-            turns.append(_file_turn(draw, outline, tell(name, right)))
-            tools = (tool("read_file", "Read a file", "path"),)
-            question = ask_for_code(name)
-            statements.append(tell(name, right))
         case Shape.REASONING:
-            other = draw.choice(names)
+            other = draw.choice(list(values))
             turns.append(Turn(text=f"What is my {other}?", thinking=True))
     return Dialogue(
         turns=tuple(turns),
-        question=question,
-        right=right,
+        question=f"What is my {chosen}?",
+        right=values[chosen],
         superseded=superseded,
-        distractors=tuple(v for v in values.values() if v != right),
-        statements=tuple(statements),
+        distractors=tuple(v for v in values.values() if v != values[chosen]),
+        statements=tuple(_told(values)),
         notes=notes,
+    )
+
+
+def _about_a_code(outline: Outline, draw: random.Random, values: Mapping[str, str]) -> Dialogue:
+    """Return a conversation whose question asks for a code told elsewhere than the facts."""
+    name, code = draw_name(draw), draw_code(draw)
+    fact = tell(name, code)
+    turns = [Turn(text=text) for text in _told(values)]
+    tools: tuple[Message, ...] = ()
+    system = ""
+    match outline.shape:
+        case Shape.TOOL_CALL:
+            turns += [Turn(text=fact), _weather_turn(draw)]
+            tools = (tool("get_weather", "Get the weather of a city", "city"),)
+        case Shape.TOOL_RESULT:
+            turns.append(_file_turn(draw, outline, fact))
+            tools = (tool("read_file", "Read a file", "path"),)
+        case Shape.SYSTEM:
+            system = f"You are a helpful assistant. {fact}"
+    return Dialogue(
+        turns=tuple(turns),
+        question=ask_for_code(name),
+        right=code,
+        superseded=(),
+        distractors=tuple(v for v in values.values() if v != code),
+        statements=(*_told(values), fact),
         tools=tools,
+        system=system,
     )
 
 

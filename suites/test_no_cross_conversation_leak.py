@@ -1,12 +1,12 @@
 """No cross-conversation leak: what A was told never shows in B.
 
 Claim: conversations that share a cached prefix keep their secrets, one after the other and many
-  at once; each recalls its own.
+  at once; each recalls its own, and what the shared prefix says.
 Why it breaks in practice: slots and hand-off buffers are reused before they are read, hash hits
   are taken without comparing tokens, the batch's rows are mixed up.
 A failure means: somebody reads somebody else's state. A foreign canary is a structural fault
   whatever else is right.
-Cost: 16 conversations one after the other and 32 at once, 3 requests each (18k tokens).
+Cost: 16 conversations one after the other and 32 at once, 4 requests each (18k tokens).
 Needs: chat; load traffic allowed for many at once.
 """
 
@@ -49,6 +49,8 @@ def test_no_canary_of_one_conversation_shows_in_another(measure: Measure, order:
             trials, title=f"no foreign canary, {order}", ladder=Ladder.STRUCTURAL
         ),
         measure.rate_finding(
-            recall_of(trials), OWN_RECALL, title=f"own canary recalled in >= {OWN_RECALL:.2f}"
+            recall_of(trials),
+            OWN_RECALL,
+            title=f"shared fact and own canary recalled in >= {OWN_RECALL:.2f}",
         ),
     )

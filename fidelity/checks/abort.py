@@ -191,6 +191,7 @@ async def abort_request(
     *,
     wait_s: float,
     label: str = "aborted",
+    temperature: float | None = None,
 ) -> Reply | None:
     """Send a request and abort it; return what came of it, None when nothing came.
 
@@ -206,6 +207,7 @@ async def abort_request(
             abort_after_tokens=point.tokens,
             abort_by_call=how is How.CALL,
             traffic=Traffic.DISRUPTIVE,
+            temperature=temperature,
         )
     request_id = new_request_id()
     delay_s = wait_s * point.prefill_frac

@@ -24,6 +24,8 @@ COUNT_TO = 40
 COUNT_TOKENS = 240
 FACTS = 6
 VICTIM_FACTS = (4, 8, 12)
+TEMPERATURES = (None, 0.7, 1.3)
+"""Of the victims: a batch in which sampling parameters differ."""
 STORM_FIRST_TOKEN_S = 0.15
 
 
@@ -130,6 +132,7 @@ async def _victim(ask: Ask, seed: str, hows: Sequence[How]) -> list[Judged]:
         draw.choice(list(hows)),
         wait_s=STORM_FIRST_TOKEN_S,
         label="victim",
+        temperature=draw.choice(TEMPERATURES),
     )
     return []
 

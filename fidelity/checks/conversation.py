@@ -40,7 +40,7 @@ def turns_probe(outline: Outline, *, aim: tuple[int, int] | None = None) -> Prob
     talk = dialogue(outline)
 
     async def script(ask: Ask) -> ProbeResult:
-        history: History = []
+        history = await _begun(ask, talk)
         replies: list[Reply] = []
         for turn in talk.turns:
             history.append(user(turn.text))
@@ -64,7 +64,7 @@ def turns_probe(outline: Outline, *, aim: tuple[int, int] | None = None) -> Prob
             paths=paths_of(judged.reply),
         )
 
-    lived = sum(not turn.scripted for turn in talk.turns)
+    lived = sum(not turn.scripted for turn in talk.turns) + bool(talk.system)
     recipe = {"builder": "turns_probe", **outline.recipe, "aim": aim}
     return _probe(outline, talk, script, recipe, requests=lived + 1)
 
@@ -172,6 +172,20 @@ def paths_of(reply: Reply) -> tuple[str, ...]:
     if reply.cached_tokens is None:
         return ()
     return ("cached",) if reply.cached_tokens else ("cold",)
+
+
+async def _begun(ask: Ask, talk: Dialogue) -> History:
+    """Return the system message, or a user turn with its text where the server refuses one.
+
+    Some templates know no system role and say so; that loses nothing in silence.
+    """
+    if not talk.system:
+        return []
+    history: History = [{"role": "system", "content": talk.system}]
+    tried = await ask.chat(
+        [*history, user("Hello!")], label="system", max_tokens=1, allow_status={400}
+    )
+    return history if tried.status == 200 else [user(talk.system), assistant("OK.")]
 
 
 async def _asked(

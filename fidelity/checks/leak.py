@@ -12,7 +12,8 @@ from fidelity.checks.answering import answer
 from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured, paths_of
 from fidelity.dialogue import READ, assistant, user
 from fidelity.filler import filler_of, numbered
-from fidelity.needles import draw_codes
+from fidelity.needles import ask as ask_for_code
+from fidelity.needles import draw_code, draw_codes, draw_name, tell
 from fidelity.probe import Ask, Probe, ProbeResult
 from fidelity.scoring import Answer, Expected, names_code
 from fidelity.words import Score
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
 
 SHARED_LINES = 12
 """Of notes that all conversations begin with: their first pages are one cached prefix."""
-OWN_LINES = 4
+LATER_LINES = 4
+"""Of notes that all read after their canary: but for the canary their tokens are equal."""
 QUESTION = "What is my door code?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """Conversations that differ in nothing but their canary and a few lines.
+    """Conversations that differ in nothing but their canary.
+
+    The shared beginning holds a fact, which each of them asks for first: many at once, that is a
+    cold burst on one prefix.
 
     Attributes:
         seed: of notes and canaries.
@@ -53,8 +58,15 @@ class Crowd:
 
     def opening(self) -> list[dict[str, Any]]:
         """Return the turns that all of them begin with."""
-        notes = numbered(filler_of(f"shared {self.seed}").sentences(SHARED_LINES))
-        return [user(f"{READ}{notes}"), assistant("I have read it.")]
+        lines = list(filler_of(f"shared {self.seed}").sentences(SHARED_LINES))
+        name, code = self.shared_fact()
+        lines.insert(SHARED_LINES // 2, tell(name, code))
+        return [user(f"{READ}{numbered(lines)}"), assistant("I have read it.")]
+
+    def shared_fact(self) -> tuple[str, str]:
+        """Return name and code of the fact in the shared beginning."""
+        draw = random.Random(f"shared fact {self.seed}")  # noqa: S311 - prompts, not secrets
+        return draw_name(draw), draw_code(draw)
 
     def foreign(self, replies: Sequence[Reply], member: int) -> list[str]:
         """Return the canaries of others that show anywhere in these replies."""
@@ -82,8 +94,9 @@ def canary_probe(
 ) -> Probe:
     """Return a probe: one conversation of a crowd; ok means that no foreign canary showed.
 
-    Three requests: the canary is told, asked for after other business, and asked for in a fork of
-    the conversation in which it was never told. `score` says whether its own canary came back.
+    Four requests: the shared fact is asked for; the canary is told, asked for after other
+    business, and asked for in a fork of the conversation in which it was never told. `score` says
+    whether shared fact and own canary came back.
 
     Args:
         seed: of the crowd.
@@ -97,21 +110,29 @@ def canary_probe(
 
     async def script(ask: Ask) -> ProbeResult:
         history = [*crowd.opening(), user(f"My door code is {crowd.canaries[sent]}.")]
+        name, code = crowd.shared_fact()
+        shared = await answer(
+            ask,
+            [*crowd.opening(), user(ask_for_code(name))],
+            Expected(right=code),
+            label="ask for the shared fact",
+        )
         told = await ask.chat(history, label="tell", max_tokens=TELL_TOKENS)
-        own = numbered(filler_of(f"own {seed} {sent}").sentences(OWN_LINES))
-        history += [as_turn(told), user(f"{READ}{own}"), assistant("I have read it.")]
+        later = numbered(filler_of(f"later {seed}").sentences(LATER_LINES))
+        history += [as_turn(told), user(f"{READ}{later}"), assistant("I have read it.")]
         expected = Expected(right=crowd.canaries[member])
         asked = await answer(ask, [*history, user(QUESTION)], expected, label="ask")
         fork = await answer(
             ask, [*crowd.opening(), user(QUESTION)], expected, label="ask, never told"
         )
-        foreign = crowd.foreign([told, asked.reply, fork.reply], member)
-        unknown = asked.ok is None and not foreign
+        foreign = crowd.foreign([shared.reply, told, asked.reply, fork.reply], member)
+        worse = asked if shared.ok else shared
+        unknown = worse.ok is None and not foreign
         return ProbeResult(
             ok=None if unknown else not foreign,
-            score=asked.score,
+            score=worse.score,
             value=float(len(foreign)),
-            error=asked.error if unknown else "",
+            error=worse.error if unknown else "",
             cell=measured(asked.reply),
             paths=paths_of(asked.reply),
         )
@@ -130,8 +151,8 @@ def canary_probe(
             "beside": [list(other) for other in beside],
         },
         expected=f"{crowd.canaries[member]}, and no canary of the {size - 1} others",
-        cost_tokens=480,
-        cost_requests=3,
+        cost_tokens=520,
+        cost_requests=4,
     )
 
 

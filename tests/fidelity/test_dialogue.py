@@ -17,7 +17,7 @@ def talk(seed, shape, facts=3, note_lines=6):
 
 def told(found):
     scripted = [m.get("content") for turn in found.turns for m in turn.scripted]
-    return "\n".join([*(turn.text for turn in found.turns), *map(str, scripted)])
+    return "\n".join([found.system, *(turn.text for turn in found.turns), *map(str, scripted)])
 
 
 @pytest.mark.parametrize("shape", Shape)

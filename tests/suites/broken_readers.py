@@ -29,6 +29,39 @@ class ToolResultsDropped(Reader):
         return [m for m in messages if m["role"] != "tool"]
 
 
+class SystemDropped(Reader):
+    def sees(self, messages):
+        return [m for m in messages if m["role"] != "system"]
+
+
+class ColdBurst(Reader):
+    """Who comes while another computes the same prefix reads pages that are not written yet."""
+
+    def says(self, messages, text):
+        opening = words_of(messages[0])
+        computing, self.computed = self.running > 1, getattr(self, "computed", set())
+        if computing and opening not in self.computed:
+            self.computed |= {opening} if self.running < 4 else set()
+            return re.sub(r"\d", "0", text)
+        self.computed |= {opening}
+        return text
+
+
+class SamplingMixedUp(Reader):
+    """A greedy request in a batch with a sampled one is drawn from the other's distribution."""
+
+    async def chat(self, messages, **options):
+        if options.get("temperature"):
+            self.sampled = 8
+        return await super().chat(messages, **options)
+
+    sampled = 0
+
+    def says(self, messages, text):
+        self.sampled -= 1
+        return re.sub(r"\d", "0", text) if self.sampled > 0 else text
+
+
 class MiddleLost(Reader):
     """The middle of a long message is never attended to; its tokens are counted all the same."""
 

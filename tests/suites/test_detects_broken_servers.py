@@ -117,6 +117,9 @@ N, M, C, A, L = FILES
 TABLE = [
     (broken.LastTurnOnly, (M, C, L), {TURNS, CACHED, SHORT, LONG, SEQUENTIAL, CONCURRENT}),
     (broken.ToolResultsDropped, (M,), {TURNS}),
+    (broken.SystemDropped, (M,), {TURNS}),
+    (broken.ColdBurst, (L,), {CONCURRENT}),
+    (broken.SamplingMixedUp, (A,), {BYSTANDERS}),
     (broken.MiddleLost, (N, A), {NEEDLE, ABORT, BYSTANDERS}),
     (broken.HeadCutSilently, (N,), {NEEDLE}),
     (broken.OneResidueWrong, (N, M), {NEEDLE, TURNS, CACHED}),
