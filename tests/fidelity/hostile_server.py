@@ -359,7 +359,8 @@ async def busy_429_seconds(server: HostileServer, request: Request, connection: 
 
 @behaviour
 async def busy_429_date(server: HostileServer, request: Request, connection: Connection) -> None:
-    await _busy(server, request, connection, 429, formatdate(time() + 1.0, usegmt=True))
+    # A date has whole seconds: two seconds on leave at least one to wait.
+    await _busy(server, request, connection, 429, formatdate(int(time()) + 2, usegmt=True))
 
 
 @behaviour
