@@ -28,8 +28,8 @@ def test_no_canary_of_one_conversation_shows_in_another(measure: Measure, order:
         "many at once": measure.trials_planned(quick=32, standard=96, deep=256),
     }
     together = AT_ONCE[order]
-    if together > 1:
-        measure.allow(Traffic.LOAD)
+    traffic = Traffic.LOAD if together > 1 else Traffic.PASSIVE
+    measure.allow(traffic)
     crowds = [(f"{measure.seed} {name}", size) for name, size in sizes.items()]
     swapped = [(f"{name} swapped", 4) for name, _ in crowds]
     seed, size = f"{measure.seed} {order}", sizes[order]
@@ -42,7 +42,8 @@ def test_no_canary_of_one_conversation_shows_in_another(measure: Measure, order:
         ],
     )
     trials = measure.ask(
-        crowd_probes(seed=seed, size=size, beside=[*crowds, *swapped]), concurrency=together
+        crowd_probes(seed=seed, size=size, beside=[*crowds, *swapped], traffic=traffic),
+        concurrency=together,
     )
     measure.decide(
         measure.all_true_finding(

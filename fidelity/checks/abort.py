@@ -18,7 +18,7 @@ from fidelity.checks.register import Register, register
 from fidelity.checks.together import together
 from fidelity.dialogue import user
 from fidelity.errors import TrafficRefused
-from fidelity.probe import Ask, Probe, ProbeResult, aborted_exchange
+from fidelity.probe import Ask, Probe, ProbeResult, Script, aborted_exchange
 from fidelity.request_body import new_request_id
 from fidelity.scoring import Expected
 from fidelity.words import Score, Traffic
@@ -157,7 +157,8 @@ def aborted_probe(plan: Plan, pace: Pace) -> Probe:
             paths=("aborted",) if was_aborted else (),
         )
 
-    return _probe(plan, told, script, "aborted_probe", extra=plan.facts + 2)
+    recipe = {"builder": "aborted_probe", **plan.recipe}
+    return _probe(plan, told, script, recipe, requests=plan.facts + 2)
 
 
 def undisturbed_probe(plan: Plan, pace: Pace, *, without_facts: bool = False) -> Probe:
@@ -180,7 +181,8 @@ def undisturbed_probe(plan: Plan, pace: Pace, *, without_facts: bool = False) ->
         pace.learn(judged[0].reply)
         return _result(judged, base)
 
-    return _probe(plan, told, script, "undisturbed_probe", extra=plan.facts // 3 + 1)
+    recipe = {"builder": "undisturbed_probe", **plan.recipe, "without_facts": without_facts}
+    return _probe(plan, told, script, recipe, requests=plan.facts // 3 + 1)
 
 
 async def abort_request(
@@ -324,8 +326,10 @@ def _tokens(plan: Plan) -> int:
     return 30 + plan.facts * (24 + 24 * plan.lines_between)
 
 
-def _probe(plan: Plan, told: Register, script: Any, builder: str, *, extra: int) -> Probe:
-    traffic = Traffic.DISRUPTIVE if builder == "aborted_probe" else Traffic.PASSIVE
+def _probe(
+    plan: Plan, told: Register, script: Script, recipe: dict[str, Any], *, requests: int
+) -> Probe:
+    disruptive = recipe["builder"] == "aborted_probe"
     return Probe(
         family="abort",
         key=f"{plan.point}/{plan.how}/{plan.after}/{plan.facts}/{plan.seed}",
@@ -336,9 +340,9 @@ def _probe(plan: Plan, told: Register, script: Any, builder: str, *, extra: int)
             "after": str(plan.after),
             "facts": plan.facts,
         },
-        recipe={"builder": builder, **plan.recipe},
+        recipe=recipe,
         expected=", ".join(told.codes),
-        cost_tokens=_tokens(plan) + 70 * extra,
-        cost_requests=extra,
-        traffic=traffic,
+        cost_tokens=_tokens(plan) + 70 * requests,
+        cost_requests=requests,
+        traffic=Traffic.DISRUPTIVE if disruptive else Traffic.PASSIVE,
     )

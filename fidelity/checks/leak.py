@@ -16,7 +16,7 @@ from fidelity.needles import ask as ask_for_code
 from fidelity.needles import draw_code, draw_codes, draw_name, tell
 from fidelity.probe import Ask, Probe, ProbeResult
 from fidelity.scoring import Answer, Expected, names_code
-from fidelity.words import Score
+from fidelity.words import Score, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +91,7 @@ def canary_probe(
     member: int,
     swapped: bool = False,
     beside: Sequence[tuple[str, int]] = (),
+    traffic: Traffic = Traffic.PASSIVE,
 ) -> Probe:
     """Return a probe: one conversation of a crowd; ok means that no foreign canary showed.
 
@@ -104,6 +105,7 @@ def canary_probe(
         member: which conversation.
         swapped: the damage of the positive control: we send the next member's conversation.
         beside: the run's other crowds, as (seed, size).
+        traffic: class of the requests; load goes beyond the passive limit of requests in flight.
     """
     crowd = Crowd.of(seed, size, beside)
     sent = (member + 1) % size if swapped else member
@@ -116,14 +118,21 @@ def canary_probe(
             [*crowd.opening(), user(ask_for_code(name))],
             Expected(right=code),
             label="ask for the shared fact",
+            traffic=traffic,
         )
-        told = await ask.chat(history, label="tell", max_tokens=TELL_TOKENS)
+        told = await ask.chat(history, label="tell", max_tokens=TELL_TOKENS, traffic=traffic)
         later = numbered(filler_of(f"later {seed}").sentences(LATER_LINES))
         history += [as_turn(told), user(f"{READ}{later}"), assistant("I have read it.")]
         expected = Expected(right=crowd.canaries[member])
-        asked = await answer(ask, [*history, user(QUESTION)], expected, label="ask")
+        asked = await answer(
+            ask, [*history, user(QUESTION)], expected, label="ask", traffic=traffic
+        )
         fork = await answer(
-            ask, [*crowd.opening(), user(QUESTION)], expected, label="ask, never told"
+            ask,
+            [*crowd.opening(), user(QUESTION)],
+            expected,
+            label="ask, never told",
+            traffic=traffic,
         )
         foreign = crowd.foreign([shared.reply, told, asked.reply, fork.reply], member)
         worse = asked if shared.ok else shared
@@ -149,17 +158,26 @@ def canary_probe(
             "member": member,
             "swapped": swapped,
             "beside": [list(other) for other in beside],
+            "traffic": str(traffic),
         },
         expected=f"{crowd.canaries[member]}, and no canary of the {size - 1} others",
         cost_tokens=520,
         cost_requests=4,
+        traffic=traffic,
     )
 
 
-def crowd_probes(*, seed: str, size: int, beside: Sequence[tuple[str, int]] = ()) -> list[Probe]:
+def crowd_probes(
+    *,
+    seed: str,
+    size: int,
+    beside: Sequence[tuple[str, int]] = (),
+    traffic: Traffic = Traffic.PASSIVE,
+) -> list[Probe]:
     """Return the probes of a whole crowd."""
     return [
-        canary_probe(seed=seed, size=size, member=member, beside=beside) for member in range(size)
+        canary_probe(seed=seed, size=size, member=member, beside=beside, traffic=traffic)
+        for member in range(size)
     ]
 
 
