@@ -14,6 +14,7 @@ Needs: chat; disruptive traffic allowed; abort by call and metrics where the ser
 from fidelity.checks import abort
 from fidelity.checks.abort import (
     Pace,
+    Plan,
     aborted_probe,
     plans,
     undisturbed_probe,
@@ -33,7 +34,9 @@ UNHARMED = 0.80
 VICTIMS = 4
 """Aborted at once around each bystander."""
 STORM = 16
-FACTS = {"quick": (10, 14, 20), "standard": (14, 20), "deep": (14, 20)}
+FACTS = (10, 14, 20)
+LINES_BETWEEN = {"quick": 1, "standard": 4, "deep": 20}
+"""Of filler before each fact: contexts of 1k, 2k and 10k tokens, several chunks of any server."""
 
 
 def test_follow_up_after_an_abort_reads_its_whole_context(measure: Measure) -> None:
@@ -41,36 +44,41 @@ def test_follow_up_after_an_abort_reads_its_whole_context(measure: Measure) -> N
     measure.allow(Traffic.DISRUPTIVE)
     hows = ways(measure.deployment.capabilities["abort"].present)
     count = measure.trials_planned(quick=18, standard=63, deep=180)
-    facts, pace = FACTS[measure.budget], Pace()
-    planned = plans(seed=measure.seed, count=count, facts=facts, hows=hows)
+    pace = Pace()
+
+    def planned(number: int, point: str = "") -> list[Plan]:
+        return plans(
+            seed=measure.seed,
+            count=number,
+            facts=FACTS,
+            hows=hows,
+            lines_between=LINES_BETWEEN[measure.budget],
+            limit_tokens=measure.deployment.capabilities.max_model_len,
+            point=point,
+        )
+
+    first = planned(count)
     arms = measure.ask_arms(
         {
-            "undisturbed": [undisturbed_probe(plan, pace) for plan in planned],
-            "": [aborted_probe(plan, pace) for plan in planned],
+            "undisturbed": [undisturbed_probe(plan, pace) for plan in first],
+            "": [aborted_probe(plan, pace) for plan in first],
         }
     )
     measure.control(
         "positive",
         "the message with the facts is dropped",
-        [undisturbed_probe(plan, pace, without_facts=True) for plan in planned[:4]],
+        [undisturbed_probe(plan, pace, without_facts=True) for plan in first[:4]],
     )
-    measure.open_classes(
+    opened = measure.open_classes(
         arms[""],
         abort.classes_of,
         lambda name, number: [
-            aborted_probe(plan, pace)
-            for plan in plans(
-                seed=measure.seed,
-                count=number,
-                facts=facts,
-                hows=hows,
-                point=name.removeprefix("point="),
-            )
+            aborted_probe(plan, pace) for plan in planned(number, name.removeprefix("point="))
         ],
     )
     measure.decide(
         measure.rate_finding(
-            arms[""],
+            with_fresh(arms[""], opened),
             RECALL,
             title=f"all facts read after an abort in >= {RECALL:.2f}",
             blame=blame_beside(arms["undisturbed"]),

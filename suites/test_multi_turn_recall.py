@@ -14,6 +14,7 @@ Needs: chat; tools and reasoning where the server has them; prefix_cache for the
 from fidelity.checks import cached_follow_up
 from fidelity.checks.conversation import (
     classes_of,
+    fitting_lines,
     fresh_of_class,
     one_message_probe,
     paired_probes,
@@ -39,7 +40,7 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
     shapes = usable_shapes(
         has_tools=capabilities["tools"].present, has_reasoning=capabilities["reasoning"].present
     )
-    lines = NOTE_LINES[measure.budget]
+    lines = fitting_lines(NOTE_LINES[measure.budget], capabilities.max_model_len)
     count = measure.trials_planned(quick=48, standard=120, deep=300)
     arms = measure.ask_arms(
         paired_probes(seed=measure.seed, count=count, shapes=shapes, facts=FACTS, lines=lines)

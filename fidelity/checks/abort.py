@@ -33,6 +33,8 @@ LONG_TASK = "Count from 1 to 90."
 """Long enough that there is something left to abort, in any vocabulary."""
 LONG_TOKENS = 400
 FIRST_GUESS_S = 0.1
+_FACT_TOKENS = 26
+_LINE_TOKENS = 26
 CALL_RETRY_S = 0.02
 CALL_TRIES = 100
 
@@ -282,7 +284,14 @@ def _result(judged: Sequence[Judged], context: Sequence[dict[str, Any]]) -> Prob
 
 
 def plans(
-    *, seed: int, count: int, facts: Sequence[int], hows: Sequence[How], point: str = ""
+    *,
+    seed: int,
+    count: int,
+    facts: Sequence[int],
+    hows: Sequence[How],
+    lines_between: int = 1,
+    limit_tokens: int | None = None,
+    point: str = "",
 ) -> list[Plan]:
     """Return what to abort: points, ways, follow-ups and sizes, each dealt out evenly.
 
@@ -291,8 +300,13 @@ def plans(
         count: of plans.
         facts: sizes of the register.
         hows: ways of aborting that the deployment has.
+        lines_between: lines of filler before each fact.
+        limit_tokens: of the deployment's context; registers take at most half of it.
         point: only this one; all of them otherwise.
     """
+    if limit_tokens is not None:
+        per_fact = _FACT_TOKENS + _LINE_TOKENS * lines_between
+        facts = [max(4, min(size, limit_tokens // 2 // per_fact)) for size in facts]
     draw = random.Random(f"aborts {seed} {point}")  # noqa: S311 - prompts, not secrets
     points = [each.name for each in POINTS if not point or each.name == point]
     shares = zip(
@@ -303,7 +317,14 @@ def plans(
         strict=True,
     )
     return [
-        Plan(seed=f"{seed}-{point}-{index}", point=name, how=how, after=after, facts=size)
+        Plan(
+            seed=f"{seed}-{point}-{index}",
+            point=name,
+            how=how,
+            after=after,
+            facts=size,
+            lines_between=lines_between,
+        )
         for index, (name, how, after, size) in enumerate(shares)
     ]
 
@@ -323,7 +344,7 @@ def _stays_in_prefill(point: Point) -> bool:
 
 
 def _tokens(plan: Plan) -> int:
-    return 30 + plan.facts * (24 + 24 * plan.lines_between)
+    return 30 + plan.facts * (_FACT_TOKENS + _LINE_TOKENS * plan.lines_between)
 
 
 def _probe(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TELL_TOKENS = 32
 """Room for "OK." and its like; a longer acknowledgement is cut, which hurts nobody."""
 THINK_TOKENS = 256
-_LINE_TOKENS = 20
+_LINE_TOKENS = 26
 _TURN_TOKENS = 40
 _CLASS_MODULI = (4, 16)
 
@@ -103,6 +103,12 @@ def paired_probes(
         "": [turns_probe(outline) for outline in outlines],
         "one message": [one_message_probe(outline) for outline in outlines],
     }
+
+
+def fitting_lines(lines: Sequence[int], limit_tokens: int | None) -> list[int]:
+    """Return lengths of notes that leave room in the context: at most half of it."""
+    most = max(lines) if limit_tokens is None else max(1, limit_tokens // 2 // _LINE_TOKENS)
+    return [min(count, most) for count in lines]
 
 
 def usable_shapes(has_tools: bool, has_reasoning: bool) -> list[Shape]:
