@@ -81,7 +81,10 @@ def _gauges(arguments: dict[str, Any]) -> Probe:
 def _canary(arguments: dict[str, Any]) -> Probe:
     beside = [(str(seed), int(size)) for seed, size in arguments.pop("beside")]
     traffic = Traffic(arguments.pop("traffic"))
-    return leak.canary_probe(beside=beside, traffic=traffic, **arguments)
+    aim = arguments.pop("aim", None)
+    return leak.canary_probe(
+        beside=beside, traffic=traffic, aim=tuple(aim) if aim else None, **arguments
+    )
 
 
 _BUILDERS: dict[str, Callable[[dict[str, Any]], Probe]] = {

@@ -12,7 +12,13 @@ Needs: chat; load traffic allowed for many at once.
 
 import pytest
 
-from fidelity.checks.leak import canary_probe, crowd_probes, recall_of
+from fidelity.checks.leak import (
+    canary_probe,
+    classes_of,
+    crowd_probes,
+    fresh_of_class,
+    recall_of,
+)
 from fidelity.measure import Measure
 from fidelity.words import Ladder, Traffic
 
@@ -37,13 +43,16 @@ def test_no_canary_of_one_conversation_shows_in_another(measure: Measure, order:
         "positive",
         "two conversations are swapped",
         [
-            canary_probe(seed=f"{seed} swapped", size=4, member=index, swapped=True)
+            canary_probe(seed=f"{seed} swapped", size=4, member=index, swapped=True, aim=(4, index))
             for index in range(4)
         ],
     )
     trials = measure.ask(
         crowd_probes(seed=seed, size=size, beside=[*crowds, *swapped], traffic=traffic),
         concurrency=together,
+    )
+    measure.open_classes(
+        recall_of(trials), classes_of, lambda name, count: fresh_of_class(name, count, seed=seed)
     )
     measure.decide(
         measure.all_true_finding(

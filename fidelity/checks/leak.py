@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fidelity.checks.aiming import aimed
 from fidelity.checks.answering import answer
 from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured, paths_of
 from fidelity.dialogue import READ, assistant, user
@@ -92,6 +93,8 @@ def canary_probe(
     swapped: bool = False,
     beside: Sequence[tuple[str, int]] = (),
     traffic: Traffic = Traffic.PASSIVE,
+    aim: tuple[int, int] | None = None,
+    must_recall: bool = False,
 ) -> Probe:
     """Return a probe: one conversation of a crowd; ok means that no foreign canary showed.
 
@@ -106,6 +109,8 @@ def canary_probe(
         swapped: the damage of the positive control: we send the next member's conversation.
         beside: the run's other crowds, as (seed, size).
         traffic: class of the requests; load goes beyond the passive limit of requests in flight.
+        aim: (modulus, residue) that the prompts of both questions are brought to.
+        must_recall: ok means in addition that shared fact and own canary came back.
     """
     crowd = Crowd.of(seed, size, beside)
     sent = (member + 1) % size if swapped else member
@@ -115,7 +120,7 @@ def canary_probe(
         name, code = crowd.shared_fact()
         shared = await answer(
             ask,
-            [*crowd.opening(), user(ask_for_code(name))],
+            await question(ask, crowd.opening(), ask_for_code(name)),
             Expected(right=code),
             label="ask for the shared fact",
             traffic=traffic,
@@ -125,7 +130,7 @@ def canary_probe(
         history += [as_turn(told), user(f"{READ}{later}"), assistant("I have read it.")]
         expected = Expected(right=crowd.canaries[member])
         asked = await answer(
-            ask, [*history, user(QUESTION)], expected, label="ask", traffic=traffic
+            ask, await question(ask, history, QUESTION), expected, label="ask", traffic=traffic
         )
         fork = await answer(
             ask,
@@ -137,14 +142,22 @@ def canary_probe(
         foreign = crowd.foreign([shared.reply, told, asked.reply, fork.reply], member)
         worse = asked if shared.ok else shared
         unknown = worse.ok is None and not foreign
+        recalled = worse.ok is True or not must_recall
         return ProbeResult(
-            ok=None if unknown else not foreign,
+            ok=None if unknown else recalled and not foreign,
             score=worse.score,
             value=float(len(foreign)),
             error=worse.error if unknown else "",
-            cell=measured(asked.reply),
+            cell=measured(worse.reply),
             paths=paths_of(asked.reply),
         )
+
+    async def question(
+        ask: Ask, history: Sequence[dict[str, Any]], text: str
+    ) -> list[dict[str, Any]]:
+        if aim is None:
+            return [*history, user(text)]
+        return await aimed(ask, history, text, modulus=aim[0], residue=aim[1])
 
     return Probe(
         family="canary",
@@ -159,6 +172,8 @@ def canary_probe(
             "swapped": swapped,
             "beside": [list(other) for other in beside],
             "traffic": str(traffic),
+            "aim": list(aim) if aim else None,
+            "must_recall": must_recall,
         },
         expected=f"{crowd.canaries[member]}, and no canary of the {size - 1} others",
         cost_tokens=520,
@@ -178,6 +193,24 @@ def crowd_probes(
     return [
         canary_probe(seed=seed, size=size, member=member, beside=beside, traffic=traffic)
         for member in range(size)
+    ]
+
+
+def classes_of(trial: Trial) -> list[str]:
+    """Return the classes of a conversation: residues of the prompt of its worse question."""
+    axes = ("residue_4", "residue_16")
+    return [f"{axis}={trial.cell[axis]}" for axis in axes if axis in trial.cell]
+
+
+def fresh_of_class(name: str, count: int, *, seed: str) -> list[Probe]:
+    """Return a new crowd, asked at one residue, one conversation after the other."""
+    axis, _, value = name.partition("=")
+    aim = (int(axis.removeprefix("residue_")), int(value))
+    return [
+        canary_probe(
+            seed=f"{seed} class {name}", size=count, member=member, aim=aim, must_recall=True
+        )
+        for member in range(count)
     ]
 
 
