@@ -3,7 +3,7 @@
 import httpx
 import pytest
 from product import finished
-from proxies import RecordingProxy
+from proxies import RecordingProxy, UpstreamServer
 
 from fidelity.prometheus_text import parse_metrics
 from fidelity.words import Outcome, Traffic
@@ -20,9 +20,9 @@ def _counted(engine):
     return parse_metrics(text)
 
 
-def test_without_allow_a_server_sees_passive_traffic_within_the_caps(engine, tmp_path):
-    before = _counted(engine)
-    with RecordingProxy(engine.root_url) as proxy:
+def test_without_allow_a_server_sees_passive_traffic_within_the_caps(tmp_path):
+    with UpstreamServer() as engine, RecordingProxy(engine.root_url) as proxy:
+        before = _counted(engine)
         ran = finished(
             f"--base-url={proxy.base_url}",
             f"--concurrency={CONCURRENCY}",
@@ -30,13 +30,13 @@ def test_without_allow_a_server_sees_passive_traffic_within_the_caps(engine, tmp
             folder=tmp_path / "run",
             name="passive, capped",
         )
-    after = _counted(engine)
+        after = _counted(engine)
     grown = {name: after[name] - before[name] for name in before}
     served = grown["sglang:prompt_tokens_total"] + grown["sglang:generation_tokens_total"]
     paths = set(proxy.paths())
     assert not [p for p in paths if "flush" in p or "abort" in p]
     assert all(request.method in {"GET", "POST"} for request in proxy.requests)
-    assert proxy.most_in_flight == CONCURRENCY  # used, and never passed
+    assert after["sglang:largest_batch"] == CONCURRENCY  # used, and never passed
     assert grown["sglang:num_finished_requests_total"] > 50
     assert grown["sglang:num_aborted_requests_total"] == 0  # by a closed connection neither
     assert 0.5 * MOST_TOKENS < served <= MOST_TOKENS
