@@ -15,12 +15,12 @@ from fidelity.checks.answering import Judged, answer
 from fidelity.checks.conversation import as_turn, measured
 from fidelity.checks.dealing import dealt
 from fidelity.checks.register import Register, register
+from fidelity.checks.slips import expected_of, without_slips
 from fidelity.checks.together import together
 from fidelity.dialogue import user
 from fidelity.errors import TrafficRefused
 from fidelity.probe import Ask, Probe, ProbeResult, Script, aborted_exchange
 from fidelity.request_body import new_request_id
-from fidelity.scoring import Expected
 from fidelity.words import Score, Traffic
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def aborted_probe(plan: Plan, pace: Pace) -> Probe:
     A page that was published half-written shows in the facts that it holds, wherever it lies:
     hence each of them is asked for. `value` is the share of right answers; ok means all.
     """
-    told = register(seed=plan.seed, facts=plan.facts, lines_between=plan.lines_between)
+    told, undisturbed = _registers(plan)
 
     async def script(ask: Ask) -> ProbeResult:
         point = BY_NAME[plan.point]
@@ -146,7 +146,7 @@ def aborted_probe(plan: Plan, pace: Pace) -> Probe:
             await ask.chat(messages, label="same prompt again", max_tokens=LONG_TOKENS)
         elif plan.after is After.WITH_PARTIAL and partial is not None and partial.text:
             base = [*messages, as_turn(partial)]
-        judged = await _ask_all(ask, base, told)
+        judged = await without_slips(ask, await _ask_all(ask, base, told), undisturbed)
         result = _result(judged, told.messages)
         was_aborted = partial is None or partial.aborted
         return ProbeResult(
@@ -173,13 +173,11 @@ def undisturbed_probe(plan: Plan, pace: Pace, *, without_facts: bool = False) ->
         pace: learns how long the cold prompt took.
         without_facts: the damage of the positive control: the message with the facts is dropped.
     """
-    told = register(
-        seed=plan.seed, facts=plan.facts, lines_between=plan.lines_between, salt="undisturbed"
-    )
+    _, told = _registers(plan)
 
     async def script(ask: Ask) -> ProbeResult:
         base = [] if without_facts else list(told.messages)
-        judged = await _ask_all(ask, base, told, every=3)
+        judged = list((await _ask_all(ask, base, told, every=3)).values())
         pace.learn(judged[0].reply)
         return _result(judged, base)
 
@@ -254,19 +252,28 @@ async def _long(ask: Ask, messages: Sequence[dict[str, Any]], request_id: str, l
     )
 
 
+def _registers(plan: Plan) -> tuple[Register, Register]:
+    """Return the register of a plan, and the same facts under another first line."""
+    one, other = [
+        register(seed=plan.seed, facts=plan.facts, lines_between=plan.lines_between, salt=salt)
+        for salt in ("", "undisturbed")
+    ]
+    return one, other
+
+
 async def _ask_all(
     ask: Ask, base: Sequence[dict[str, Any]], told: Register, *, every: int = 1
-) -> list[Judged]:
+) -> dict[int, Judged]:
     """Ask for the facts one by one over one prefix, the last told first."""
-    judged = []
-    for index in range(len(told.codes) - 1, -1, -every):
-        expected = Expected(
-            right=told.codes[index],
-            distractors=tuple(code for code in told.codes if code != told.codes[index]),
+    return {
+        index: await answer(
+            ask,
+            [*base, user(told.questions[index])],
+            expected_of(told, index),
+            label=f"fact {index + 1}",
         )
-        question = user(told.questions[index])
-        judged.append(await answer(ask, [*base, question], expected, label=f"fact {index + 1}"))
-    return judged
+        for index in range(len(told.codes) - 1, -1, -every)
+    }
 
 
 def _result(judged: Sequence[Judged], context: Sequence[dict[str, Any]]) -> ProbeResult:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fidelity.checks.abort import POINTS, How, abort_request
 from fidelity.checks.answering import Judged, answer
 from fidelity.checks.register import Register, register
+from fidelity.checks.slips import expected_of, without_slips
 from fidelity.checks.together import together
 from fidelity.dialogue import user
 from fidelity.probe import Ask, Probe, ProbeResult
@@ -43,19 +44,20 @@ def bystander_probe(
         hows: ways of aborting that the deployment has.
         without_facts: the damage of the positive control: the facts are not sent.
     """
-    told = register(
-        seed=f"{seed} bystander", facts=FACTS, lines_between=1, salt=f"{victims} victims"
-    )
+    told, undisturbed = [
+        register(seed=f"{seed} bystander", facts=FACTS, lines_between=1, salt=salt)
+        for salt in (f"{victims} victims", "undisturbed")
+    ]
 
     async def script(ask: Ask) -> ProbeResult:
         base: list[dict[str, Any]] = [] if without_facts else list(told.messages)
         storm = [partial(_victim, ask, f"{seed}-{index}", hows) for index in range(victims)]
-        during = await together(
-            [partial(_count, ask), partial(_facts, ask, base, told, (5, 2)), *storm]
+        facts: dict[int, Judged] = {}
+        counted, *_ = await together(
+            [partial(_count, ask), partial(_facts, ask, base, told, facts, (5, 2)), *storm]
         )
-        judged = [each for found in during for each in found]
-        judged += await _facts(ask, base, told, (5, 4, 3, 2, 1, 0))
-        return _result(judged, victims)
+        await _facts(ask, base, told, facts, (5, 4, 3, 2, 1, 0))
+        return _result([*counted, *await without_slips(ask, facts, undisturbed)], victims)
 
     return Probe(
         family="bystander",
@@ -104,20 +106,23 @@ async def _count(ask: Ask) -> list[Judged]:
 
 
 async def _facts(
-    ask: Ask, base: Sequence[dict[str, Any]], told: Register, indices: Sequence[int]
+    ask: Ask,
+    base: Sequence[dict[str, Any]],
+    told: Register,
+    found: dict[int, Judged],
+    indices: Sequence[int],
 ) -> list[Judged]:
-    judged = []
+    """Ask for facts, and note them in `found`: a fact that was wrong once stays wrong."""
     for index in indices:
-        others = tuple(code for code in told.codes if code != told.codes[index])
-        judged.append(
-            await answer(
-                ask,
-                [*base, user(told.questions[index])],
-                Expected(right=told.codes[index], distractors=others),
-                label=f"bystander: fact {index + 1}",
-            )
+        judged = await answer(
+            ask,
+            [*base, user(told.questions[index])],
+            expected_of(told, index),
+            label=f"bystander: fact {index + 1}",
         )
-    return judged
+        if index not in found or found[index].ok:
+            found[index] = judged
+    return []
 
 
 async def _victim(ask: Ask, seed: str, hows: Sequence[How]) -> list[Judged]:

@@ -120,7 +120,7 @@ TABLE = [
     (broken.SystemDropped, (M,), {TURNS}),
     (broken.ColdBurst, (L,), {CONCURRENT}),
     (broken.SamplingMixedUp, (A,), {BYSTANDERS}),
-    (broken.MiddleLost, (N, A), {NEEDLE, ABORT, BYSTANDERS}),
+    (broken.MiddleLost, (N,), {NEEDLE}),
     (broken.HeadCutSilently, (N,), {NEEDLE}),
     (broken.OneResidueWrong, (N, M), {NEEDLE, TURNS, CACHED}),
     (broken.OneResidueOf64Wrong, (N, M), {NEEDLE, CACHED}),
