@@ -6,25 +6,19 @@ Why it breaks in practice: clean-up enters pages in the prefix cache that were n
   gives pages away that somebody still reads or writes; the victim is often a bystander.
 A failure means: pages were published half-written, or recycled too early; the server then answers
   fluently from somebody else's state until its cache is flushed.
-Cost: 18 aborted requests, each asked for all its facts (36k tokens), 18 undisturbed (18k); 14
-  storms (12k); one storm with gauges (4k).
+Cost: 18 aborted requests, each asked for all its facts, and 18 undisturbed (40k tokens beside the
+  cache); 14 storms around bystanders (20k); 2 storms with gauges (9k).
 Needs: chat; disruptive traffic allowed; abort by call and metrics where the server has them.
 """
 
-from fidelity.checks import abort
-from fidelity.checks.abort import (
-    Pace,
-    Plan,
-    aborted_probe,
-    plans,
-    undisturbed_probe,
-    ways,
-)
+from fidelity.checks import abort_plans
+from fidelity.checks.abort import aborted_probe, undisturbed_probe
+from fidelity.checks.abort_plans import Pace, Plan, plans, ways
 from fidelity.checks.bystanders import bystander_probe, classes_of
 from fidelity.checks.gauges import gauges_probe
 from fidelity.checks.second_stage import blame_beside, missed, with_fresh
 from fidelity.measure import Measure
-from fidelity.probe import Probe
+from fidelity.probes.probe import Probe
 from fidelity.words import Traffic
 
 RECALL = 0.80
@@ -71,7 +65,7 @@ def test_follow_up_after_an_abort_reads_its_whole_context(measure: Measure) -> N
     )
     opened = measure.open_classes(
         arms[""],
-        abort.classes_of,
+        abort_plans.classes_of,
         lambda name, number: [
             aborted_probe(plan, pace) for plan in planned(number, name.removeprefix("point="))
         ],

@@ -6,7 +6,7 @@ Why it breaks in practice: templates drop turns, tool results or system text; a 
   turns with a token missing; reasoning rules of one model family are applied to another.
 A failure means: a turn was lost in rendering (fewer prompt tokens than its text needs), or its
   state was lost between two requests (right in one message, wrong over turns).
-Cost: 48 conversations of 2 to 7 requests and 48 single messages (30k tokens); 64 follow-ups over a
+Cost: 48 conversations of 2 to 7 requests and 48 single messages (26k tokens); 64 follow-ups over a
   cached prefix (20k).
 Needs: chat; tools and reasoning where the server has them; prefix_cache for the follow-ups.
 """
@@ -21,8 +21,8 @@ from fidelity.checks.conversation import (
     usable_shapes,
 )
 from fidelity.checks.second_stage import blame_beside
-from fidelity.dialogue import Outline, Shape
 from fidelity.measure import Measure
+from fidelity.probes.dialogue import Outline, Shape
 
 RECALL = 0.80
 MARGIN = 0.10
