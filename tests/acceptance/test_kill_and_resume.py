@@ -30,7 +30,7 @@ def _decided(ran):
 def _counted(ran):
     """How often the findings count each probe; a pair that a kill tore apart was asked twice."""
     trials = {trial.id: trial for trial in ran.trials}
-    named = [trials[name] for finding in ran.findings.values() for name in finding.trials]
+    named = [trials[name] for finding in ran.findings.values() for name in set(finding.trials)]
     return Counter((t.claim, t.arm, t.stage, t.key) for t in named)
 
 

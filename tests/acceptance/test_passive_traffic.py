@@ -5,7 +5,7 @@ import pytest
 from product import finished
 from proxies import RecordingProxy, UpstreamServer
 
-from fidelity.prometheus_text import parse_metrics
+from fidelity.endpoint.prometheus_text import parse_metrics
 from fidelity.words import Outcome, Traffic
 
 pytestmark = pytest.mark.acceptance
