@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fidelity.config.options import add_cli_options, cli_flags, to_pytest_args
 from fidelity.errors import ConfigError, FidelityError, JournalError
-from fidelity.options import add_cli_options, cli_flags, to_pytest_args
-from fidelity.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
+from fidelity.verdicts.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
 
 if TYPE_CHECKING:
-    from fidelity.deployment import Deployment
-    from fidelity.doctor import SuiteCost
-    from fidelity.plan import PlannedClaim
+    from fidelity.deployment.deployment import Deployment
+    from fidelity.deployment.doctor import SuiteCost
     from fidelity.records import CapabilityState
+    from fidelity.runs.plan import PlannedClaim
 
 SUITES = Path(__file__).resolve().parents[1] / "suites"
 _OWN = (
@@ -137,7 +137,7 @@ def _plan(parsed: argparse.Namespace, words: list[str]) -> int:
 
 
 def _say_what_is_measured(parsed: argparse.Namespace) -> None:
-    from fidelity.settings import resolve
+    from fidelity.config.settings import resolve
 
     print(f"fidelity: {resolve(cli_flags(parsed)).measured}", flush=True)
 
@@ -177,7 +177,7 @@ def _suite(name: str) -> Path | str:
     stem = given.removeprefix("test_").removesuffix(".py")
     path = _all_suites() / f"test_{stem}.py"
     if not path.exists():
-        from fidelity.kinds import nearest
+        from fidelity.config.kinds import nearest
 
         known = sorted(found.stem.removeprefix("test_") for found in SUITES.glob("test_*.py"))
         raise ConfigError(
@@ -202,7 +202,7 @@ def _report(parsed: argparse.Namespace, words: list[str]) -> int:
 def _doctor(parsed: argparse.Namespace, words: list[str]) -> int:
     """Say what a server can do."""
     del words
-    from fidelity import doctor
+    from fidelity.deployment import doctor
 
     if parsed.url:
         if parsed.base_url:
@@ -220,7 +220,7 @@ def _suite_costs(flags: Mapping[str, object], deployment: Deployment) -> list[Su
     """Return what each suite would cost on a server that was explored."""
     import pytest
 
-    from fidelity.doctor import SuiteCost
+    from fidelity.deployment.doctor import SuiteCost
 
     caller = Caller((), deployment.capabilities)
     words = [*_OWN, "-p", "no:terminal", "--fidelity-plan", *to_pytest_args(flags)]
@@ -242,7 +242,7 @@ def _suite_costs(flags: Mapping[str, object], deployment: Deployment) -> list[Su
 
 def _replay(parsed: argparse.Namespace, words: list[str]) -> int:
     """Send one trial again and show it beside what the run saw."""
-    from fidelity import replay
+    from fidelity.runs import replay
 
     with replay.prepared(parsed.run.resolve(), parsed.trial) as copy:
         repeated = _repeated(copy.command)
@@ -266,7 +266,7 @@ def _repeated(command: Sequence[str]) -> list[str]:
 def _diff(parsed: argparse.Namespace, words: list[str]) -> int:
     """Compare two runs claim by claim; exit 1 when the later one is worse."""
     del words
-    from fidelity.difference import difference_lines
+    from fidelity.runs.difference import difference_lines
 
     lines, worse = difference_lines(parsed.before.resolve(), parsed.after.resolve())
     print("\n".join(lines))

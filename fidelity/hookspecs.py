@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from fidelity.deployment import Deployment
-    from fidelity.settings import Settings
+    from fidelity.config.settings import Settings
+    from fidelity.deployment.deployment import Deployment
 
 
 @pytest.hookspec(firstresult=True)

@@ -11,14 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from fidelity.asking import Asks, Job
-from fidelity.controls import control_of
-from fidelity.decisions import (
-    Claim,
-    all_true_finding,
-    noninferior_finding,
-    rate_finding,
-)
 from fidelity.errors import (
     CapabilityMissing,
     EndpointError,
@@ -27,16 +19,30 @@ from fidelity.errors import (
     NotApplicable,
     Violation,
 )
-from fidelity.opened import CLASS_THRESHOLD, CLASS_TRIALS, Classes, OpenedClass, second_stage
-from fidelity.parts import merge
-from fidelity.probe import Probe
+from fidelity.probes.probe import Probe
 from fidelity.records import Control, Finding, Trial
+from fidelity.runs.asking import Asks, Job
+from fidelity.verdicts.controls import control_of
+from fidelity.verdicts.decisions import (
+    Claim,
+    all_true_finding,
+    noninferior_finding,
+    rate_finding,
+)
+from fidelity.verdicts.opened import (
+    CLASS_THRESHOLD,
+    CLASS_TRIALS,
+    Classes,
+    OpenedClass,
+    second_stage,
+)
+from fidelity.verdicts.parts import merge
 from fidelity.words import Blame, Budget, ControlKind, Ladder, Outcome, Traffic
 
 if TYPE_CHECKING:
-    from fidelity.deployment import Deployment
-    from fidelity.journal import Journal
-    from fidelity.settings import Settings
+    from fidelity.config.settings import Settings
+    from fidelity.deployment.deployment import Deployment
+    from fidelity.runs.journal import Journal
 
 Fresh = Callable[[str, int], Sequence[Probe]]
 

@@ -1,4 +1,4 @@
-"""pytest plugin of the harness: hooks only; what they do lies in `fidelity.pytest_run`.
+"""pytest plugin of the harness: hooks only; what they do lies in `fidelity.runs.pytest_run`.
 
 It is installed for every pytest run of an environment, so it stays out of the way: without a
 claim among the collected tests it writes, prints and imports nothing.
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fidelity import options
+from fidelity.config import options
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from fidelity.measure import Measure
-    from fidelity.pytest_run import PytestRun
+    from fidelity.runs.pytest_run import PytestRun
 
 BAD_USAGE = 2
 _STATUS: dict[str, tuple[str, str, Any]] = {
@@ -76,7 +76,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     claims = [item for item in session.items if _asks_for_measure(item)]
     if claims:
         _refuse_xdist(config)
-        from fidelity.pytest_run import PytestRun
+        from fidelity.runs.pytest_run import PytestRun
 
         run = PytestRun(session, claims)
         config.stash[_RUN] = run

@@ -25,7 +25,7 @@ class Score(StrEnum):
 
 
 class Ladder(StrEnum):
-    """How bad, from best to worst; `fidelity.ladder` decides it for everybody."""
+    """How bad, from best to worst; `fidelity.statistics.ladder` decides it for everybody."""
 
     EXACT = "exact"
     ROUNDING = "rounding"

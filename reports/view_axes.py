@@ -1,7 +1,7 @@
-"""Where a trial lies, in words for the page; the axes themselves are `fidelity.axes`."""
+"""Where a trial lies, in words for the page; the axes themselves are `fidelity.verdicts.axes`."""
 
-from fidelity.axes import RESIDUE, axis_name, axis_value
 from fidelity.records import Trial
+from fidelity.verdicts.axes import RESIDUE, axis_name, axis_value
 from reports.view_text import cut
 
 

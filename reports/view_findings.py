@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fidelity.axes import class_words, pattern
 from fidelity.records import Finding, Trial
+from fidelity.verdicts.axes import class_words, pattern
 from fidelity.words import Outcome
 from reports.view_axes import cell_text
 from reports.view_bins import Tally

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fidelity.axes import (
+from fidelity.records import Trial
+from fidelity.verdicts.axes import (
     DEPTH,
     KIND,
     LENGTH,
@@ -13,7 +14,6 @@ from fidelity.axes import (
     prompt_length,
     residue_words,
 )
-from fidelity.records import Trial
 from reports.view_bins import Bin, Cell, Tally, depth_bins, length_bins, tally
 from reports.view_journal import Journal
 from reports.view_text import plural

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fidelity.axes import LENGTH, PROMPT, RESIDUE, prompt_length
 from fidelity.records import Finding, Trial
+from fidelity.verdicts.axes import LENGTH, PROMPT, RESIDUE, prompt_length
 from fidelity.words import Outcome
 from reports.view_dialogue import Conversation, conversation_of
 from reports.view_journal import Journal

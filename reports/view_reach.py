@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fidelity.axes import LENGTH, number
-from fidelity.effective_context import RECALL, EffectiveContext, Level, effective_context
 from fidelity.records import Trial
-from fidelity.stats import Rate, rate_of, wilson
+from fidelity.statistics.effective_context import RECALL, EffectiveContext, Level, effective_context
+from fidelity.statistics.stats import Rate, rate_of, wilson
+from fidelity.verdicts.axes import LENGTH, number
 from reports.view_bins import Bin, compact, length_bins
 from reports.view_journal import Journal
 from reports.view_needles import needle_trials

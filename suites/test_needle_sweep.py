@@ -19,7 +19,7 @@ from fidelity.checks.sweeps import (
     sweep,
 )
 from fidelity.measure import Measure
-from fidelity.needles import NeedleKind
+from fidelity.probes.needles import NeedleKind
 
 RECALL_AT_EACH_LENGTH = 0.80
 RECALL_OVER_ALL = 0.95

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fidelity.calibration import counter_of
-from fidelity.dialogue import user
-from fidelity.filler import pad_words
+from fidelity.probes.calibration import counter_of
+from fidelity.probes.dialogue import user
+from fidelity.probes.filler import pad_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fidelity.probe import Ask
+    from fidelity.probes.probe import Ask
 
 _STEPS = 6
 

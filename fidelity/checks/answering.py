@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fidelity.scoring import Answer, Expected, score
+from fidelity.probes.scoring import Answer, Expected, score
 from fidelity.words import Score
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fidelity.probe import Ask
-    from fidelity.replies import Reply
+    from fidelity.endpoint.replies import Reply
+    from fidelity.probes.probe import Ask
 
 ANSWER_TOKENS = 48
 """Room for a short answer in a sentence; digits cost a token each in some vocabularies."""

@@ -6,14 +6,15 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fidelity.checks.abort import POINTS, How, abort_request
+from fidelity.checks.abort import abort_request
+from fidelity.checks.abort_plans import POINTS, How
 from fidelity.checks.answering import Judged, answer
 from fidelity.checks.register import Register, register
 from fidelity.checks.slips import expected_of, without_slips
 from fidelity.checks.together import together
-from fidelity.dialogue import user
-from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Expected
+from fidelity.probes.dialogue import user
+from fidelity.probes.probe import Ask, Probe, ProbeResult
+from fidelity.probes.scoring import Expected
 from fidelity.words import Traffic
 
 if TYPE_CHECKING:

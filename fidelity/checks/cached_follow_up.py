@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from fidelity.accounting import where_lost
 from fidelity.checks.aiming import aimed
 from fidelity.checks.answering import Judged, answer
 from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured
 from fidelity.checks.register import Register, register
-from fidelity.dialogue import user
-from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Expected
+from fidelity.probes.accounting import where_lost
+from fidelity.probes.dialogue import user
+from fidelity.probes.probe import Ask, Probe, ProbeResult
+from fidelity.probes.scoring import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

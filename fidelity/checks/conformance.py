@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance_wire import Line, Undecided, Unsupported, Wire
-from fidelity.probe import Ask, Probe, ProbeResult, excerpt
+from fidelity.endpoint import json_shape as shape
+from fidelity.probes.probe import Ask, Probe, ProbeResult, excerpt
 from fidelity.words import Outcome, Traffic
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fidelity.sse import BrokenStream, SseParser
+from fidelity.endpoint.sse import BrokenStream, SseParser
 
 DONE = "[DONE]"
 

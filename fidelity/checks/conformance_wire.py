@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import msgspec
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance_stream import Stream, read_stream
+from fidelity.endpoint import json_shape as shape
+from fidelity.endpoint.outgoing import Refused as Busy
+from fidelity.endpoint.pacing import Waiting
+from fidelity.endpoint.reply_draft import Draft
+from fidelity.endpoint.request_body import Question, build
+from fidelity.endpoint.statuses import BUSY, Asked, message_of, trouble
 from fidelity.errors import EndpointError
-from fidelity.outgoing import Refused as Busy
-from fidelity.pacing import Waiting
-from fidelity.probe import excerpt, excerpt_messages
+from fidelity.probes.probe import excerpt, excerpt_messages
 from fidelity.records import Exchange
-from fidelity.reply_draft import Draft
-from fidelity.request_body import Question, build
-from fidelity.statuses import BUSY, Asked, message_of, trouble
 from fidelity.words import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from fidelity.client import Client
-    from fidelity.probe import Ask
+    from fidelity.endpoint.client import Client
+    from fidelity.probes.probe import Ask
 
 _NO_ANSWER = frozenset({401, 403})
 _PER_BYTE = 0.5

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from fidelity.accounting import where_lost
-from fidelity.calibration import counter_of
 from fidelity.checks.answering import answer
 from fidelity.checks.conversation import as_turn, measured, paths_of
 from fidelity.checks.dealing import dealt
-from fidelity.dialogue import READ, assistant, user
-from fidelity.haystack import Messages, Size, fit, haystack
-from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Expected
+from fidelity.probes.accounting import where_lost
+from fidelity.probes.calibration import counter_of
+from fidelity.probes.dialogue import READ, assistant, user
+from fidelity.probes.haystack import Messages, Size, fit, haystack
+from fidelity.probes.probe import Ask, Probe, ProbeResult
+from fidelity.probes.scoring import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,20 +5,29 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from fidelity.accounting import where_lost
 from fidelity.checks.aiming import aimed
 from fidelity.checks.answering import answer
 from fidelity.checks.dealing import dealt
 from fidelity.checks.recall import residues
-from fidelity.dialogue import TOOL_SHAPES, Dialogue, Outline, Shape, Turn, assistant, dialogue, user
-from fidelity.probe import Ask, Probe, ProbeResult, Script
-from fidelity.scoring import Expected
+from fidelity.probes.accounting import where_lost
+from fidelity.probes.dialogue import (
+    TOOL_SHAPES,
+    Dialogue,
+    Outline,
+    Shape,
+    Turn,
+    assistant,
+    dialogue,
+    user,
+)
+from fidelity.probes.probe import Ask, Probe, ProbeResult, Script
+from fidelity.probes.scoring import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fidelity.endpoint.replies import Reply
     from fidelity.records import Trial
-    from fidelity.replies import Reply
 
 TELL_TOKENS = 32
 """Room for "OK." and its like; a longer acknowledgement is cut, which hurts nobody."""

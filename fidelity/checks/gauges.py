@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from fidelity.checks.abort import How
+from fidelity.checks.abort_plans import How
 from fidelity.checks.bystanders import storm
-from fidelity.dialogue import user
-from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.prometheus_text import pick
+from fidelity.endpoint.prometheus_text import pick
+from fidelity.probes.dialogue import user
+from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.words import Traffic
 
 if TYPE_CHECKING:
-    from fidelity.client import Client
+    from fidelity.endpoint.client import Client
 
 IN_USE = {
     "running": ("sglang:num_running_reqs", "vllm:num_requests_running"),

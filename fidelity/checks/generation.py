@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fidelity.checks.repetition import repetition
-from fidelity.dialogue import assistant, user
-from fidelity.probe import Ask, Probe, ProbeResult, excerpt
+from fidelity.probes.dialogue import assistant, user
+from fidelity.probes.probe import Ask, Probe, ProbeResult, excerpt
 from fidelity.words import Blame, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fidelity.dialogue import Message
+    from fidelity.endpoint.replies import Reply
     from fidelity.measure import Measure
+    from fidelity.probes.dialogue import Message
     from fidelity.records import Finding, Trial
-    from fidelity.replies import Reply
 
 SUBJECTS = ("river", "fox", "garden", "wolf", "castle", "clock", "boat", "tiger", "bridge", "piano")
 FORMS = (

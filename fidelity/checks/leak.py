@@ -11,19 +11,19 @@ import msgspec
 from fidelity.checks.aiming import aimed
 from fidelity.checks.answering import answer
 from fidelity.checks.conversation import TELL_TOKENS, as_turn, measured, paths_of
-from fidelity.dialogue import READ, assistant, user
-from fidelity.filler import filler_of, numbered
-from fidelity.needles import ask as ask_for_code
-from fidelity.needles import draw_code, draw_codes, draw_name, tell
-from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Answer, Expected, names_code
+from fidelity.probes.dialogue import READ, assistant, user
+from fidelity.probes.filler import filler_of, numbered
+from fidelity.probes.needles import ask as ask_for_code
+from fidelity.probes.needles import draw_code, draw_codes, draw_name, tell
+from fidelity.probes.probe import Ask, Probe, ProbeResult
+from fidelity.probes.scoring import Answer, Expected, names_code
 from fidelity.words import Score, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fidelity.endpoint.replies import Reply
     from fidelity.records import Trial
-    from fidelity.replies import Reply
 
 SHARED_LINES = 12
 """Of notes that all conversations begin with: their first pages are one cached prefix."""

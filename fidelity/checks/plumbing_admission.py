@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, Unsupported, together
-from fidelity.dialogue import user
+from fidelity.probes.dialogue import user
 from fidelity.words import Traffic
 
 if TYPE_CHECKING:

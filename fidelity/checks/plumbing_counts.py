@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import WEATHER, WEATHER_QUESTIONS, counting
 from fidelity.checks.plumbing_shape import edited
-from fidelity.dialogue import assistant, called, user
+from fidelity.endpoint import json_shape as shape
+from fidelity.probes.dialogue import assistant, called, user
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fidelity.checks.conformance import Wires
     from fidelity.checks.conformance_wire import Line, Wire
-    from fidelity.dialogue import Message
+    from fidelity.probes.dialogue import Message
 
 _CUT_TOKENS = 9
 _CALLED = called("get_weather", {"city": "Paris"}, '{"temp": 17}', call_id="call_weather")

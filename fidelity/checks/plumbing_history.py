@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import COUNTING, WEATHER, WEATHER_QUESTIONS
-from fidelity.dialogue import assistant, called, user
+from fidelity.probes.dialogue import assistant, called, user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fidelity.checks.conformance import Collect, Wires
     from fidelity.checks.conformance_wire import Line, Wire
-    from fidelity.dialogue import Message
+    from fidelity.probes.dialogue import Message
 
 _SAID = "The old clock tower stands by the river, and nine white horses wait at the stone bridge."
 _LATER = "A silver boat sails to the winter harbor, and seven lamps burn in the music school."

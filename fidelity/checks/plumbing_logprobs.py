@@ -6,18 +6,18 @@ import math
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import OPEN, counting
 from fidelity.checks.plumbing_shape import edited
+from fidelity.endpoint import json_shape as shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fidelity.checks.conformance import Wires
     from fidelity.checks.conformance_wire import Line, Wire
-    from fidelity.replies import TokenLogprob
+    from fidelity.endpoint.replies import TokenLogprob
 
 TOPS = 4
 _ROUNDING_NATS = 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fidelity.dialogue import tool, user
+from fidelity.probes.dialogue import tool, user
 
 if TYPE_CHECKING:
     from fidelity.checks.conformance_wire import Line, Wire

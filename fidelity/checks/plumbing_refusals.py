@@ -7,9 +7,9 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.plumbing_questions import COUNTING
+from fidelity.endpoint import json_shape as shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

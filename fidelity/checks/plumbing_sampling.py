@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import COUNTING_ON, OPEN
-from fidelity.dialogue import user
+from fidelity.probes.dialogue import user
 
 if TYPE_CHECKING:
     from fidelity.checks.conformance import Wires

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided
 from fidelity.checks.plumbing_questions import COUNTING_TOKENS, counting
+from fidelity.endpoint import json_shape as shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

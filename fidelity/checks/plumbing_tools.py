@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fidelity import json_shape as shape
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import (
@@ -16,12 +15,13 @@ from fidelity.checks.plumbing_questions import (
     weather,
 )
 from fidelity.checks.plumbing_shape import edited
-from fidelity.dialogue import called, user
+from fidelity.endpoint import json_shape as shape
+from fidelity.probes.dialogue import called, user
 
 if TYPE_CHECKING:
     from fidelity.checks.conformance import Judge, Wires
     from fidelity.checks.conformance_wire import Line, Wire
-    from fidelity.dialogue import Message
+    from fidelity.probes.dialogue import Message
 
 _NAME = "get_weather"
 _ARGUMENT = "city"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fidelity.checks.conformance import Collect, Wires
     from fidelity.checks.conformance_wire import Line, Wire
-    from fidelity.reply_draft import Draft
+    from fidelity.endpoint.reply_draft import Draft
 
 _LOST = "\ufffd"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from fidelity.calibration import counter_of
 from fidelity.checks.answering import Judged, answer
-from fidelity.filler import REPEATED
-from fidelity.haystack import INTRODUCTION, Fitted, Messages, Placed, Size, fit, haystack
-from fidelity.needles import Needle, NeedleKind, draw_needle
-from fidelity.probe import Ask, Probe, ProbeResult
-from fidelity.scoring import Expected
+from fidelity.probes.calibration import counter_of
+from fidelity.probes.filler import REPEATED
+from fidelity.probes.haystack import INTRODUCTION, Fitted, Messages, Placed, Size, fit, haystack
+from fidelity.probes.needles import Needle, NeedleKind, draw_needle
+from fidelity.probes.probe import Ask, Probe, ProbeResult
+from fidelity.probes.scoring import Expected
 
 MODULI = (4, 16, 64, 128)
 """Of the lengths: windows of compression, pages and chunks of engines in use divide by these."""

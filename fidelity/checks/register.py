@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from fidelity import needles, wordlists
-from fidelity.dialogue import READ, assistant, user
-from fidelity.filler import filler_of, numbered
+from fidelity.probes import needles, wordlists
+from fidelity.probes.dialogue import READ, assistant, user
+from fidelity.probes.filler import filler_of, numbered
 
 MOST_FACTS = min(len(wordlists.COLOURS), len(wordlists.PLACES))
 

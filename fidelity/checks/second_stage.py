@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fidelity.evidence import Evidence
-from fidelity.opened import OpenedClass
 from fidelity.records import Trial
-from fidelity.stats import clopper_pearson_lower
+from fidelity.statistics.stats import clopper_pearson_lower
+from fidelity.verdicts.evidence import Evidence
+from fidelity.verdicts.opened import OpenedClass
 from fidelity.words import Blame
 
 ABLE = 0.80

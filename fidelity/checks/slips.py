@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fidelity.checks.answering import Judged, answer
-from fidelity.dialogue import user
-from fidelity.scoring import Expected
+from fidelity.probes.dialogue import user
+from fidelity.probes.scoring import Expected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fidelity.checks.register import Register
-    from fidelity.probe import Ask
+    from fidelity.probes.probe import Ask
 
 MOST_SLIPS = 1
 """Facts a trial that may be forgiven; a server that reads nothing is wrong in both places."""

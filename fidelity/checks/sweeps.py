@@ -10,12 +10,12 @@ from fidelity.checks.answering import ANSWER_TOKENS
 from fidelity.checks.dealing import dealt
 from fidelity.checks.recall import DEPTHS_FRAC, MODULI, SHORTEST_TOKENS, needle_probe
 from fidelity.errors import ConfigError
-from fidelity.needles import NeedleKind
+from fidelity.probes.needles import NeedleKind
 
 if TYPE_CHECKING:
-    from fidelity.opened import OpenedClass
-    from fidelity.probe import Probe
+    from fidelity.probes.probe import Probe
     from fidelity.records import Trial
+    from fidelity.verdicts.opened import OpenedClass
 
 _STRIDE = 9
 """Odd: steps of nine visit every residue of a power of two before any comes twice."""

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fidelity import json_shape as shape
-from fidelity.replies import Tokenized
+from fidelity.endpoint import json_shape as shape
+from fidelity.endpoint.replies import Tokenized
 
 Post = Callable[[str, dict[str, Any]], Awaitable[Any]]
 """Posts a JSON body to a path under the server's root and returns the JSON of a 200."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fidelity import json_shape as shape
 from fidelity.dialects.dialect import Dialect, Evidence, Post, TokenizeQuery, read_tokenized
-from fidelity.replies import Tokenized
+from fidelity.endpoint import json_shape as shape
+from fidelity.endpoint.replies import Tokenized
 
 
 class _LlamaCpp(Dialect):

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fidelity.caps import Caps
-from fidelity.client import Client
+from fidelity.config.profile import RequestProfile
+from fidelity.config.redaction import Redactor
 from fidelity.dialects import BY_NAME
-from fidelity.pacing import Pacer
-from fidelity.profile import RequestProfile
-from fidelity.redaction import Redactor
-from fidelity.server_calls import Server
-from fidelity.timeouts import Timeouts
-from fidelity.transport import Transport
+from fidelity.endpoint.caps import Caps
+from fidelity.endpoint.client import Client
+from fidelity.endpoint.pacing import Pacer
+from fidelity.endpoint.server_calls import Server
+from fidelity.endpoint.timeouts import Timeouts
+from fidelity.endpoint.transport import Transport
 from fidelity.words import Traffic
 
 

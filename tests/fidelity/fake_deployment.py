@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import anyio
 
-from fidelity.capabilities import Capabilities
+from fidelity.deployment.capabilities import Capabilities
 from fidelity.errors import EndpointError
-from fidelity.probe import Probe, ProbeResult
+from fidelity.probes.probe import Probe, ProbeResult
 from fidelity.records import CapabilityState, Exchange
 from fidelity.words import Score
 

@@ -14,9 +14,9 @@ import anyio
 import httpx
 from tiny_http import Connection, Request, TinyServer
 
-from fidelity.launch import launch
-from fidelity.settings import resolve
-from fidelity.sse import SseParser
+from fidelity.config.settings import resolve
+from fidelity.deployment.launch import launch
+from fidelity.endpoint.sse import SseParser
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"}
 
@@ -247,4 +247,4 @@ class UpstreamServer:
 
 def _child_environ() -> dict[str, str]:
     names = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
-    return {name: os.environ[name] for name in names if name in os.environ}  # noqa: TID251
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -4,12 +4,21 @@ import anyio
 import pytest
 
 from fidelity.checks import abort, gauges
-from fidelity.checks.abort import BY_NAME, FIRST_GUESS_S, POINTS, After, How, Pace, plans, ways
+from fidelity.checks.abort_plans import (
+    BY_NAME,
+    FIRST_GUESS_S,
+    POINTS,
+    After,
+    How,
+    Pace,
+    plans,
+    ways,
+)
 from fidelity.checks.dealing import dealt
 from fidelity.checks.together import together
+from fidelity.endpoint.replies import Reply
 from fidelity.errors import EndpointError, TrafficRefused
-from fidelity.probe import Ask
-from fidelity.replies import Reply
+from fidelity.probes.probe import Ask
 from fidelity.words import Traffic
 
 

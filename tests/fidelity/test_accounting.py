@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from fidelity.accounting import lost_by_length, shrank, too_short, where_lost
+from fidelity.endpoint.replies import Reply, Tokenized
 from fidelity.errors import CapabilityMissing
-from fidelity.replies import Reply, Tokenized
+from fidelity.probes.accounting import lost_by_length, shrank, too_short, where_lost
 
 LONG = [{"role": "user", "content": "My door code is 4417. " * 20}]
 TALK = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fidelity.amnesia import denies_the_conversation
+from fidelity.probes.amnesia import denies_the_conversation
 
 
 @pytest.mark.parametrize(

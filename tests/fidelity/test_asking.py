@@ -7,11 +7,11 @@ import anyio.from_thread
 import pytest
 from fake_deployment import FakeClient, probe
 
-from fidelity.asking import Asker, Desk, Job
-from fidelity.breaker import Breaker
+from fidelity.config.redaction import Redactor
 from fidelity.errors import TrafficRefused
-from fidelity.journal import Journal
-from fidelity.redaction import Redactor
+from fidelity.runs.asking import Asker, Desk, Job
+from fidelity.runs.breaker import Breaker
+from fidelity.runs.journal import Journal
 
 
 @pytest.fixture

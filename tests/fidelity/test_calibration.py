@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from fidelity.calibration import TokenCounter, counter_of, fit_line
+from fidelity.endpoint.replies import Reply, Tokenized
 from fidelity.errors import CapabilityMissing, EndpointError
-from fidelity.replies import Reply, Tokenized
+from fidelity.probes.calibration import TokenCounter, counter_of, fit_line
 
 MESSAGES = [{"role": "user", "content": "x" * 1_000}]
 

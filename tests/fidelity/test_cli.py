@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import fidelity.deployment
-import fidelity.pytest_run
+import fidelity.deployment.deployment
+import fidelity.runs.pytest_run
 import reports
 from fidelity import cli
 from fidelity.records import Finding, Manifest, Trial, read_journal
 
-IMPORTED_ONCE = (fidelity.deployment, fidelity.pytest_run, reports)
+IMPORTED_ONCE = (fidelity.deployment.deployment, fidelity.runs.pytest_run, reports)
 """An inner pytest forgets what it is the first to import, and would import it each time."""
 FAKE = (Path(__file__).parent / "fake_deployment.py").read_text(encoding="utf-8")
 CONFTEST = """
@@ -178,7 +178,7 @@ def test_a_wheel_in_an_empty_folder_runs_its_own_suites(tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("FIDELITY_", "OPENAI_"))},  # noqa: TID251
+        **{k: v for k, v in os.environ.items() if not k.startswith(("FIDELITY_", "OPENAI_"))},
         "PYTHONPATH": str(installed),
     }
     command = [sys.executable, "-m", "fidelity.cli", "run", "--base-url=http://127.0.0.1:9/v1"]

@@ -7,14 +7,14 @@ from clients import client_of
 from hostile_server import HostileServer, delta, usage_event
 from tiny_http import TinyServer
 
+from fidelity.config.profile import RequestProfile
+from fidelity.endpoint.replies import TokenLogprob, TopToken
 from fidelity.errors import (
     CapabilityMissing,
     ConfigError,
     EndpointError,
     TrafficRefused,
 )
-from fidelity.profile import RequestProfile
-from fidelity.replies import TokenLogprob, TopToken
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fidelity.config_file import read_config
-from fidelity.deployment_spec import CAPABILITIES
+from fidelity.config.config_file import read_config
+from fidelity.config.deployment_spec import CAPABILITIES
 from fidelity.errors import ConfigError
 from fidelity.words import Traffic
 

@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from fidelity.decisions import (
+from fidelity.errors import ConfigError
+from fidelity.records import Exchange, Trial
+from fidelity.verdicts.decisions import (
     Claim,
     all_true_finding,
     noninferior_finding,
     rate_finding,
 )
-from fidelity.errors import ConfigError
-from fidelity.opened import OpenedClass, missed_classes, pool_already_fails
-from fidelity.parts import merge
-from fidelity.records import Exchange, Trial
+from fidelity.verdicts.opened import OpenedClass, missed_classes, pool_already_fails
+from fidelity.verdicts.parts import merge
 from fidelity.words import Blame, Ladder, Outcome
 
 CLAIM = Claim(id="s/c", suite="s", title="a claim")

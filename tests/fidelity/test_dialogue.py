@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fidelity.checks.register import register
-from fidelity.dialogue import TOOL_SHAPES, Outline, Shape, dialogue, user
+from fidelity.probes.dialogue import TOOL_SHAPES, Outline, Shape, dialogue, user
 
 SEEDS = [str(seed) for seed in range(40)]
 

@@ -5,8 +5,8 @@ from clients import client_of
 from fake_servers import FakeLlamaCpp, FakeServer, FakeSGLang, FakeTransformers, FakeVLLM
 from hostile_server import HostileServer
 
-from fidelity.deployment_spec import CAPABILITIES
-from fidelity.discovery import discover
+from fidelity.config.deployment_spec import CAPABILITIES
+from fidelity.deployment.discovery import discover
 from fidelity.errors import CapabilityMissing, ConfigError, EndpointError
 
 pytestmark = pytest.mark.anyio

@@ -7,11 +7,11 @@ import pytest
 from fake_servers import FakeSGLang, FakeVLLM
 from rich.console import Console
 
-from fidelity import doctor
-from fidelity.deployment import open_deployment
-from fidelity.doctor import SuiteCost
+from fidelity.config.settings import resolve
+from fidelity.deployment import doctor
+from fidelity.deployment.deployment import open_deployment
+from fidelity.deployment.doctor import SuiteCost
 from fidelity.errors import EndpointError
-from fidelity.settings import resolve
 from fidelity.words import Traffic
 
 

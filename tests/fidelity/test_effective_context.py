@@ -2,8 +2,8 @@
 
 import random
 
-from fidelity.effective_context import EffectiveContext, Level, effective_context
-from fidelity.stats import rate_of
+from fidelity.statistics.effective_context import EffectiveContext, Level, effective_context
+from fidelity.statistics.stats import rate_of
 
 
 def level(length, right, asked):

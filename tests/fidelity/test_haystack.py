@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelity.calibration import Count
 from fidelity.errors import ConfigError
-from fidelity.filler import Filler, filler_of, numbered, pad_words
-from fidelity.haystack import Placed, Size, fit, haystack
-from fidelity.needles import (
+from fidelity.probes.calibration import Count
+from fidelity.probes.filler import Filler, filler_of, numbered, pad_words
+from fidelity.probes.haystack import Placed, Size, fit, haystack
+from fidelity.probes.needles import (
     NEAR_DUPLICATES,
     PAIRS,
     NeedleKind,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fidelity.holm import holm, lines
+from fidelity.statistics.holm import holm, lines
 
 
 def test_worked_example():

@@ -99,8 +99,10 @@ async def test_a_body_without_end_is_cut_at_the_bound():
 
 
 async def test_a_line_without_end_is_cut_at_the_bound(monkeypatch):
-    monkeypatch.setattr("fidelity.sse.MAX_LINE_BYTES", 1 << 21)
-    monkeypatch.setattr("fidelity.stream_reader.SseParser", lambda: _parser(max_line_bytes=1 << 21))
+    monkeypatch.setattr("fidelity.endpoint.sse.MAX_LINE_BYTES", 1 << 21)
+    monkeypatch.setattr(
+        "fidelity.endpoint.stream_reader.SseParser", lambda: _parser(max_line_bytes=1 << 21)
+    )
     with HostileServer("endless_line") as server:
         async with client_of(server.base_url, idle_s=20) as client:
             with pytest.raises(EndpointError, match="a line is longer than 2097152 bytes"):
@@ -108,7 +110,7 @@ async def test_a_line_without_end_is_cut_at_the_bound(monkeypatch):
 
 
 def _parser(**bounds):
-    from fidelity.sse import SseParser
+    from fidelity.endpoint.sse import SseParser
 
     return SseParser(**bounds)
 

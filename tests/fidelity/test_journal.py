@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fidelity.errors import JournalError
-from fidelity.journal import Journal, new_run_folder, point_latest
 from fidelity.records import Exchange, Finding, Manifest, Trial, Verdict, read_journal
+from fidelity.runs.journal import Journal, new_run_folder, point_latest
 from fidelity.words import Outcome, RunVerdict
 
 

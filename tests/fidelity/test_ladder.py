@@ -2,7 +2,7 @@
 
 import pytest
 
-from fidelity.ladder import Difference, rung, worst
+from fidelity.statistics.ladder import Difference, rung, worst
 from fidelity.words import Ladder
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fidelity import launch as launching
-from fidelity.deployment_spec import DeploymentSpec
+from fidelity.config.deployment_spec import DeploymentSpec
+from fidelity.config.redaction import Redactor
+from fidelity.deployment import launch as launching
+from fidelity.deployment.launch import fill_in, launch
 from fidelity.errors import LaunchError
-from fidelity.launch import fill_in, launch
-from fidelity.redaction import Redactor
 
 pytestmark = pytest.mark.anyio
 
@@ -145,7 +145,7 @@ async def test_a_port_that_was_taken_meanwhile_is_replaced(monkeypatch):
 async def test_the_log_is_bounded_without_secrets_and_ends_with_the_last_lines(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("fidelity.server_log.MAX_LOG_BYTES", 100_000)
+    monkeypatch.setattr("fidelity.deployment.server_log.MAX_LOG_BYTES", 100_000)
     log = tmp_path / "server.log"
     words = ("--print", "api_key='sk-secret-2'", "--lines", "500")
     process = await _start(*words, log_path=log, redactor=Redactor(["sk-secret-2"]))
@@ -168,9 +168,9 @@ async def test_a_server_that_dies_later_explains_itself(tmp_path):
 HARNESS = """
 import sys, anyio, time
 from pathlib import Path
-from fidelity.deployment_spec import DeploymentSpec
-from fidelity.launch import launch
-from fidelity.redaction import Redactor
+from fidelity.config.deployment_spec import DeploymentSpec
+from fidelity.deployment.launch import launch
+from fidelity.config.redaction import Redactor
 
 async def main():
     spec = DeploymentSpec(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fidelity.axes import class_words, where
-from fidelity.evidence import Evidence
-from fidelity.misses import QUOTED_CHARS, miss_words, quoted, said_in, sentence_of_misses
 from fidelity.records import Exchange, ToolCall, Trial
+from fidelity.verdicts.axes import class_words, where
+from fidelity.verdicts.evidence import Evidence
+from fidelity.verdicts.misses import QUOTED_CHARS, miss_words, quoted, said_in, sentence_of_misses
 from fidelity.words import Score
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-import fidelity.deployment
-import fidelity.pytest_run
+import fidelity.deployment.deployment
+import fidelity.runs.pytest_run
 import reports
 from fidelity.records import Finding, Manifest, Trial, Verdict, read_journal
 from fidelity.words import Outcome
 
-IMPORTED_ONCE = (fidelity.deployment, fidelity.pytest_run, reports)
+IMPORTED_ONCE = (fidelity.deployment.deployment, fidelity.runs.pytest_run, reports)
 """An inner pytest forgets what it is the first to import, and would import it each time."""
 FAKE = (Path(__file__).parent / "fake_deployment.py").read_text(encoding="utf-8")
 CONFTEST = """
@@ -152,7 +152,7 @@ def test_concurrency_is_how_many_trials_are_in_flight(pytester, run):
         test_needle="""
         import anyio
         from pathlib import Path
-        from fidelity.probe import Probe, ProbeResult
+        from fidelity.probes.probe import Probe, ProbeResult
         flying, most = 0, 0
         async def script(ask):
             global flying, most

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
+from fidelity.endpoint.pacing import Pacer, Waiting, read_retry_after
 from fidelity.errors import Overloaded
-from fidelity.pacing import Pacer, Waiting, read_retry_after
 from fidelity.words import Traffic
 
 pytestmark = pytest.mark.anyio

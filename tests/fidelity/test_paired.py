@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from fidelity.paired import (
+from fidelity.statistics.paired import (
     Pairs,
     cluster_bootstrap,
     difference_bounds,

@@ -5,13 +5,13 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from fidelity.decisions import Claim, noninferior_finding, rate_finding
-from fidelity.difference import difference_lines
-from fidelity.junit import write_junit
-from fidelity.opened import OpenedClass
-from fidelity.parts import merge
 from fidelity.records import Trial, encode
-from fidelity.verdict import resolve
+from fidelity.runs.difference import difference_lines
+from fidelity.runs.junit import write_junit
+from fidelity.verdicts.decisions import Claim, noninferior_finding, rate_finding
+from fidelity.verdicts.opened import OpenedClass
+from fidelity.verdicts.parts import merge
+from fidelity.verdicts.verdict import resolve
 from fidelity.words import Blame, Ladder, Outcome
 
 CLAIM = Claim(id="needle/recall[deep]", suite="needle", title="Facts are found")

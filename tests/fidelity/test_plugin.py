@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import fidelity.deployment
-import fidelity.pytest_run
+import fidelity.deployment.deployment
+import fidelity.runs.pytest_run
 import reports
 from fidelity.records import (
     Control,
@@ -23,7 +23,7 @@ from fidelity.records import (
 )
 from fidelity.words import Blame, Outcome
 
-IMPORTED_ONCE = (fidelity.deployment, fidelity.pytest_run, reports)
+IMPORTED_ONCE = (fidelity.deployment.deployment, fidelity.runs.pytest_run, reports)
 """An inner pytest forgets what it is the first to import, and would import it each time."""
 FAKE = (Path(__file__).parent / "fake_deployment.py").read_text(encoding="utf-8")
 CONFTEST = """
@@ -131,7 +131,7 @@ def test_every_ending_of_a_test_has_its_outcome_and_its_word(pytester, suites):
         def test_decides_by_hand(measure): raise Violation("the stream never ended")
         def test_breaks_in_a_probe(measure):
             async def script(ask): raise KeyError("bug in a probe")
-            from fidelity.probe import Probe
+            from fidelity.probes.probe import Probe
             measure.ask([Probe(family="f", key="k", script=script)])
         @pytest.fixture
         def broken(): raise RuntimeError("no fixture")
@@ -376,7 +376,7 @@ def test_a_restart_of_the_server_opens_an_epoch_and_spoils_the_trial_across_it(p
     suites(
         needle="""
         from fake_deployment import probe, probes
-        from fidelity.probe import Probe, ProbeResult
+        from fidelity.probes.probe import Probe, ProbeResult
         async def restarting(ask):
             ask.client.epochs.epoch += 1
             return ProbeResult(ok=True)
@@ -519,7 +519,7 @@ def test_other_peoples_runs_do_not_import_the_harness(pytester):
         """
         import sys
         def test_a():
-            heavy = {"scipy", "httpx", "rich", "jinja2", "msgspec", "fidelity.run", "reports"}
+            heavy = {"scipy", "httpx", "rich", "jinja2", "msgspec", "fidelity.runs.run", "reports"}
             assert not heavy & set(sys.modules)
         """
     )
@@ -635,7 +635,7 @@ def test_x(measure):
 def test_pairs_that_a_kill_tore_apart_are_asked_anew_in_one_epoch(pytester, suites):
     body = """
 from fake_deployment import probes
-from fidelity.probe import Probe
+from fidelity.probes.probe import Probe
 def test_x(measure):
     arms = {"": probes(30), "control": probes(30)}
     if STOP:
@@ -659,7 +659,7 @@ def test_x(measure):
 def test_a_pair_with_a_restart_between_its_arms_is_asked_anew_on_resume(pytester, suites):
     body = """
 from fake_deployment import probes
-from fidelity.probe import Probe, ProbeResult
+from fidelity.probes.probe import Probe, ProbeResult
 async def restarting(ask):
     ask.client.epochs.epoch += RESTARTS
     return ProbeResult(ok=True)

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from fidelity import progress
-from fidelity.progress import ProgressMeter, copy_of
+from fidelity.runs import progress
+from fidelity.runs.progress import ProgressMeter, copy_of
 
 
 class Kept(io.StringIO):

@@ -12,9 +12,9 @@ from proxies import (
     UpstreamServer,
 )
 
-from fidelity.deployment import open_deployment
+from fidelity.config.settings import resolve
+from fidelity.deployment.deployment import open_deployment
 from fidelity.errors import EndpointError
-from fidelity.settings import resolve
 
 pytestmark = pytest.mark.anyio
 

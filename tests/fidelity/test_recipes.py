@@ -4,21 +4,29 @@ import json
 
 import pytest
 
-from fidelity.checks import abort, bystanders, cached_follow_up, continuation, gauges, leak
+from fidelity.checks import (
+    abort,
+    abort_plans,
+    bystanders,
+    cached_follow_up,
+    continuation,
+    gauges,
+    leak,
+)
 from fidelity.checks.conversation import one_message_probe, turns_probe
 from fidelity.checks.recall import needle_probe
-from fidelity.dialogue import Outline, Shape
+from fidelity.checks.recipes import rebuild
 from fidelity.errors import ConfigError
-from fidelity.needles import NeedleKind
-from fidelity.recipes import rebuild
+from fidelity.probes.dialogue import Outline, Shape
+from fidelity.probes.needles import NeedleKind
 from fidelity.words import Traffic
 
 OUTLINE = Outline(seed="3", shape=Shape.TOOL_RESULT, facts=2, note_lines=7)
-PLAN = abort.Plan(
+PLAN = abort_plans.Plan(
     seed="4",
     point="late",
-    how=abort.How.CALL,
-    after=abort.After.SAME,
+    how=abort_plans.How.CALL,
+    after=abort_plans.After.SAME,
     facts=9,
     lines_between=2,
 )
@@ -39,10 +47,10 @@ PROBES = [
     continuation.continuation_probe(
         seed="5", topic="tea house", history_tokens=1_000, interrupted_after=24
     ),
-    abort.aborted_probe(PLAN, abort.Pace()),
-    abort.undisturbed_probe(PLAN, abort.Pace(), without_facts=True),
-    bystanders.bystander_probe(seed="6", victims=3, hows=[abort.How.CLOSE]),
-    gauges.gauges_probe(seed="7", victims=5, hows=[abort.How.CALL]),
+    abort.aborted_probe(PLAN, abort_plans.Pace()),
+    abort.undisturbed_probe(PLAN, abort_plans.Pace(), without_facts=True),
+    bystanders.bystander_probe(seed="6", victims=3, hows=[abort_plans.How.CLOSE]),
+    gauges.gauges_probe(seed="7", victims=5, hows=[abort_plans.How.CALL]),
     leak.canary_probe(seed="8", size=4, member=2, beside=[("other", 3)], traffic=Traffic.LOAD),
 ]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from fake_servers import FakeSGLang
 
-from fidelity.redaction import Redactor, is_secret_name, secret_values
+from fidelity.config.redaction import Redactor, is_secret_name, secret_values
 
 KEY = "sk-test-0123456789-very-secret"
 SERVER_SECRET = "the-servers-own-key"
 
 SUITE = """
-from fidelity.probe import Probe, ProbeResult
+from fidelity.probes.probe import Probe, ProbeResult
 from fidelity.errors import EndpointError
 
 
@@ -80,7 +80,7 @@ def _files(folder):
 def test_no_key_in_a_whole_run_folder_nor_on_the_screen(tmp_path, extra):
     suite = tmp_path / "test_sea.py"
     suite.write_text(SUITE)
-    environ = {**os.environ, "TEST_KEY": KEY, "OTHER_SECRET": KEY[::-1]}  # noqa: TID251
+    environ = {**os.environ, "TEST_KEY": KEY, "OTHER_SECRET": KEY[::-1]}
     with KeyEcho(cached_tokens=True) as server:
         done = subprocess.run(
             [

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fidelity.endpoint.replies import Reply
+from fidelity.probes.scoring import Answer, Expected, counts_to, names_code, names_words, score
 from fidelity.records import ToolCall
-from fidelity.replies import Reply
-from fidelity.scoring import Answer, Expected, counts_to, names_code, names_words, score
 from fidelity.words import Score
 
 CODE = Expected(right="48213", distractors=("55121", "70707"))

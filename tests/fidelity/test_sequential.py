@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from fidelity.sequential import e_value, may_stop_for_fail
+from fidelity.statistics.sequential import e_value, may_stop_for_fail
 
 
 def test_values_of_one_way_losses():

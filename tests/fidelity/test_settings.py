@@ -4,9 +4,7 @@ import argparse
 
 import pytest
 
-from fidelity.dialects import DIALECTS
-from fidelity.errors import ConfigError
-from fidelity.options import (
+from fidelity.config.options import (
     DIALECT_NAMES,
     OPTIONS,
     add_cli_options,
@@ -14,7 +12,9 @@ from fidelity.options import (
     cli_flags,
     to_pytest_args,
 )
-from fidelity.settings import SETTING_FIELDS, resolve
+from fidelity.config.settings import SETTING_FIELDS, resolve
+from fidelity.dialects import DIALECTS
+from fidelity.errors import ConfigError
 from fidelity.words import Budget, Traffic
 
 TOML = """

@@ -6,8 +6,8 @@ import pytest
 from fidelity.checks.answering import Judged
 from fidelity.checks.register import register
 from fidelity.checks.slips import expected_of, without_slips
-from fidelity.probe import Ask
-from fidelity.replies import Reply
+from fidelity.endpoint.replies import Reply
+from fidelity.probes.probe import Ask
 from fidelity.words import Score
 
 TOLD = register(seed="s", facts=5, lines_between=0)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelity.sse import BrokenStream, Event, SseParser
+from fidelity.endpoint.sse import BrokenStream, Event, SseParser
 
 
 def _parse(chunks, **bounds):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelity.stats import (
+from fidelity.statistics.stats import (
     clopper_pearson_lower,
     clopper_pearson_upper,
     design_effect,

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fidelity.records import Finding, Part, PatchState
-from fidelity.summary import summary_lines
-from fidelity.verdict import judge, resolve
+from fidelity.runs.summary import summary_lines
+from fidelity.verdicts.verdict import judge, resolve
 from fidelity.words import Blame, Outcome
 
 LONG = "13 of 14 right (0.929; 95 % bounds 0.703 to 0.996) against >= 0.80; " * 3

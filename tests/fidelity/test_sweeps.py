@@ -15,12 +15,12 @@ from fidelity.checks.sweeps import (
     row_lengths,
     sweep,
 )
+from fidelity.endpoint.replies import Reply
 from fidelity.errors import ConfigError
-from fidelity.haystack import Fitted, Size
-from fidelity.needles import NeedleKind
-from fidelity.opened import OpenedClass
+from fidelity.probes.haystack import Fitted, Size
+from fidelity.probes.needles import NeedleKind
 from fidelity.records import Trial
-from fidelity.replies import Reply
+from fidelity.verdicts.opened import OpenedClass
 from fidelity.words import Score
 
 KINDS = (NeedleKind.SINGLE, NeedleKind.SINGLE, NeedleKind.NEAR_DUPLICATE, NeedleKind.KEY_VALUE)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from fidelity.termination import Terminated, Termination
+from fidelity.runs.termination import Terminated, Termination
 
 
 @pytest.fixture

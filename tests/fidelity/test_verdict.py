@@ -3,7 +3,7 @@
 import pytest
 
 from fidelity.records import Control, Finding
-from fidelity.verdict import judge, resolve
+from fidelity.verdicts.verdict import judge, resolve
 from fidelity.words import Blame, ControlKind, Outcome, RunVerdict
 
 

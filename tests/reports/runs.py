@@ -17,8 +17,12 @@ from fidelity.records import (
     Trial,
     Verdict,
 )
-from fidelity.stats import clopper_pearson_lower, clopper_pearson_upper, sentence_of_power
-from fidelity.stats import rate_of as _rate_of
+from fidelity.statistics.stats import (
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    sentence_of_power,
+)
+from fidelity.statistics.stats import rate_of as _rate_of
 from fidelity.words import Blame, Budget, ControlKind, Ladder, Outcome, RunVerdict, Score
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)

@@ -5,7 +5,7 @@ import pytest
 
 import reports
 from fidelity.records import AnyRecord, Trial
-from fidelity.stats import wilson
+from fidelity.statistics.stats import wilson
 from reports.view import report_of
 from reports.view_bins import compact, depth_bins, length_bins
 from reports.view_coverage import token_bins

@@ -4,8 +4,8 @@ import re
 
 from reader import NoTokenizer, Reader, words_of
 
+from fidelity.endpoint.replies import Reply
 from fidelity.errors import EndpointError
-from fidelity.replies import Reply
 
 
 def hide(messages, start_frac, end_frac, beyond=0):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fidelity.transport import Answer, Transport
+from fidelity.endpoint.transport import Answer, Transport
 
 
 @dataclass

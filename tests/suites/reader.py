@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import anyio.lowlevel
 
-from fidelity.capabilities import Capabilities
-from fidelity.deployment_spec import CAPABILITIES
+from fidelity.config.deployment_spec import CAPABILITIES
+from fidelity.deployment.capabilities import Capabilities
+from fidelity.endpoint.replies import Reply, Tokenized
 from fidelity.errors import CapabilityMissing
 from fidelity.records import CapabilityState
-from fidelity.replies import Reply, Tokenized
 
 TOKEN = re.compile(r"[A-Za-z]+|\d|[^\w\s]|\n")
 PAGE = 16

@@ -6,8 +6,8 @@ import broken_readers as broken
 import pytest
 from reader import Deployment
 
-import fidelity.deployment
-import fidelity.pytest_run
+import fidelity.deployment.deployment
+import fidelity.runs.pytest_run
 import reports
 from fidelity.checks import (
     abort,
@@ -23,7 +23,7 @@ from fidelity.records import Finding, Trial, Verdict, read_journal
 from fidelity.words import Outcome
 
 IMPORTED_ONCE = (
-    *(fidelity.deployment, fidelity.pytest_run, reports),
+    *(fidelity.deployment.deployment, fidelity.runs.pytest_run, reports),
     *(abort, bystanders, cached_follow_up, continuation, conversation, gauges, leak, sweeps),
 )
 """An inner pytest forgets what it is the first to import, and would import it each time."""

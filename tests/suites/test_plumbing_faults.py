@@ -12,7 +12,6 @@ import pytest
 from fault_transport import FaultTransport, Upstream
 from plumbing_faults import FAULTS
 
-from fidelity.caps import Caps
 from fidelity.checks.conformance import measured
 from fidelity.checks.conformance_wire import Line
 from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
@@ -25,11 +24,12 @@ from fidelity.checks.plumbing_sampling import SAMPLING
 from fidelity.checks.plumbing_shape import SHAPES, STREAMS
 from fidelity.checks.plumbing_tools import REASONING, TOOLS
 from fidelity.checks.plumbing_twins import TWINS
-from fidelity.client import Client
 from fidelity.dialects.engine import ENGINE
-from fidelity.pacing import Pacer
-from fidelity.probe import Ask
-from fidelity.server_calls import Server
+from fidelity.endpoint.caps import Caps
+from fidelity.endpoint.client import Client
+from fidelity.endpoint.pacing import Pacer
+from fidelity.endpoint.server_calls import Server
+from fidelity.probes.probe import Ask
 from fidelity.words import Traffic
 
 ROOT = Path(__file__).parents[2]

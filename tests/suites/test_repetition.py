@@ -5,7 +5,7 @@ import pytest
 from fidelity.checks import generation
 from fidelity.checks.generation import counted_wrong, with_late_loop, with_repeated_line
 from fidelity.checks.repetition import repetition
-from fidelity.replies import Reply
+from fidelity.endpoint.replies import Reply
 
 LINES = "\n".join(f"{n}. The {n * 7 % 97} old lamps burn by the bridge." for n in range(1, 80))
 DAYS = " ".join(f"On day {n} the fox went to the inn and found {n} chairs." for n in range(1, 60))

@@ -69,7 +69,7 @@ def launched(tmp_path: Path, *flags: str, env: dict[str, str] | None = None) -> 
             cwd=ROOT,
             stdout=stdout,
             stderr=sink,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),  # noqa: TID251
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
         )
     try:
         served = Served(process, _url(process, stderr), stderr)

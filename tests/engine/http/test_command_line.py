@@ -23,7 +23,7 @@ def run(*arguments, env=None):
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | (env or {}),  # noqa: TID251
+        env=os.environ | (env or {}),
         check=False,
     )
 

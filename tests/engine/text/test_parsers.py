@@ -189,9 +189,7 @@ def test_text_streams_as_it_comes_and_arguments_with_it(parsers):
     st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(), max_size=2),
     st.data(),
 )
-def test_what_the_encoder_writes_the_parser_reads(  # noqa: PLR0917 - Hypothesis fills them
-    parsers, encoder, content, value, more, data
-):
+def test_what_the_encoder_writes_the_parser_reads(parsers, encoder, content, value, more, data):
     arguments = {"first": value} | more
     written = encoder.call_block(
         [{"id": "", "function": {"name": "f", "arguments": json.dumps(arguments)}}], after=content

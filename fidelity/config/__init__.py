@@ -1,0 +1,1 @@
+"""What a run is told: flags, environment and fidelity.toml, each value with its origin."""

@@ -1,0 +1,126 @@
+"""One table of a TOML file, read strictly: every key is known, typed, and has a line to blame."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fidelity.config.kinds import Kind, Unreadable, nearest
+from fidelity.errors import ConfigError
+
+_SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?")
+_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Where each key of a TOML text stands; the standard parser does not say."""
+
+    file: Path
+    numbers: Mapping[tuple[str, ...], int]
+
+    @classmethod
+    def of(cls, file: Path, text: str) -> "Lines":
+        """Index a text. A key inside an inline table is found at the line of that table."""
+        numbers: dict[tuple[str, ...], int] = {}
+        section: tuple[str, ...] = ()
+        for number, line in enumerate(text.splitlines(), start=1):
+            if found := _SECTION.match(line):
+                section = _names(found[1])
+                numbers.setdefault(section, number)
+            elif found := _KEY.match(line):
+                numbers.setdefault((*section, *_names(found[1])), number)
+        return cls(file, numbers)
+
+    def where(self, path: tuple[str, ...]) -> str:
+        """Return "file:line" of a key, or of the closest table around it."""
+        for length in range(len(path), 0, -1):
+            if number := self.numbers.get(path[:length]):
+                return f"{self.file}:{number}"
+        return str(self.file)
+
+
+def _names(dotted: str) -> tuple[str, ...]:
+    return tuple(name.strip().strip("\"'") for name in dotted.split("."))
+
+
+class Table:
+    """Hands out the keys of one table; `finish` refuses whatever nobody asked for."""
+
+    def __init__(self, data: Mapping[str, Any], path: tuple[str, ...], lines: Lines) -> None:
+        self._data = data
+        self._path = path
+        self._lines = lines
+        self._known: list[str] = []
+
+    @property
+    def names(self) -> list[str]:
+        """Keys that the file really has."""
+        return list(self._data)
+
+    def where(self, key: str = "") -> str:
+        """Return "file:line" of a key of this table, or of the table itself."""
+        return self._lines.where((*self._path, key) if key else self._path)
+
+    def refuse(self, key: str, why: str) -> ConfigError:
+        """Return the error that names file, line, table and key."""
+        table = f"[{'.'.join(self._path)}] " if self._path else ""
+        return ConfigError(f"{self.where(key)}: {table}{key}: {why}")
+
+    def know(self, keys: Iterable[str]) -> None:
+        """Accept keys that are read elsewhere."""
+        self._known += keys
+
+    def take(self, key: str, kind: Kind, default: Any = None) -> Any:
+        """Return the value of one key, or the default when the file has none.
+
+        Raises:
+            ConfigError: the value is not of that kind.
+        """
+        self._known.append(key)
+        if key not in self._data:
+            return default
+        try:
+            return kind.read(self._data[key])
+        except ValueError as error:
+            seen = "a text" if isinstance(self._data[key], str) else repr(self._data[key])[:80]
+            if isinstance(self._data[key], str) and len(self._data[key]) <= 80:
+                seen = repr(self._data[key])
+            raise self.refuse(key, f"expected {kind.accepted}, found {seen} ({error})") from error
+
+    def take_list(self, key: str, kind: Kind) -> tuple[Any, ...]:
+        """Return a list of values of one kind; () when the file has none."""
+        found: tuple[Any, ...] = self.take(
+            key, Kind(f"a list, each {kind.accepted}", _each(kind)), ()
+        )
+        return found
+
+    def table(self, key: str) -> "Table":
+        """Return a sub-table, empty when the file has none."""
+        self._known.append(key)
+        data = self._data.get(key, {})
+        if not isinstance(data, dict):
+            raise self.refuse(key, f"expected a table, found {data!r}"[:200])
+        return Table(data, (*self._path, key), self._lines)
+
+    def finish(self) -> None:
+        """Refuse unknown keys.
+
+        Raises:
+            ConfigError: names the first one, what is known, and the nearest match.
+        """
+        for key in self._data:
+            if key not in self._known:
+                known = ", ".join(sorted(set(self._known)))
+                hint = nearest(key, self._known)
+                raise self.refuse(key, f"unknown key{hint}. Known here: {known}")
+
+
+def _each(kind: Kind) -> Any:
+    def read(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise Unreadable("not a list")
+        return tuple(kind.read(item) for item in value)
+
+    return read

@@ -1,0 +1,1 @@
+"""One server over HTTP: the raw client, its streams, its pace and its caps."""

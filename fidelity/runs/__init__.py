@@ -1,0 +1,1 @@
+"""One run: journal, sending, resuming, progress, and its ending."""

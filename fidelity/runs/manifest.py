@@ -1,0 +1,111 @@
+"""The record that opens an epoch, and the patch states that close a run."""
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio.from_thread
+
+from fidelity.errors import EndpointError, TrafficRefused
+from fidelity.records import CapabilityState, Manifest, PatchState
+
+if TYPE_CHECKING:
+    from fidelity.deployment.deployment import Deployment
+    from fidelity.config.settings import Settings
+
+_DISTRIBUTIONS = ("fidelity-harness", "pytest", "httpx", "anyio", "msgspec", "scipy")
+
+
+def manifest_of(
+    settings: "Settings",
+    deployment: "Deployment | None",
+    *,
+    run_id: str,
+    epoch: int,
+    command: Sequence[str],
+    planned: Sequence[str],
+) -> Manifest:
+    """Return the manifest; of a deployment that could not be opened, what settings say of it."""
+    target = settings.target
+    known: dict[str, Any] = {
+        "base_url": target.base_url or "",
+        "model": settings.model or target.model or "",
+        "launched": bool(target.launch),
+        "launch_command": settings.redactor.arguments(target.launch),
+    }
+    if deployment is not None:
+        known = {
+            "base_url": deployment.base_url,
+            "model": deployment.model,
+            "launched": deployment.launched,
+            "launch_command": settings.redactor.arguments(deployment.launch_command),
+            "server_info": settings.redactor.json(dict(deployment.server_info or {})),
+            "max_model_len": deployment.capabilities.max_model_len,
+            "capabilities": tuple(
+                state
+                for state in deployment.capabilities.values()
+                if isinstance(state, CapabilityState)
+            ),
+        }
+    return Manifest(
+        run_id=run_id,
+        epoch=epoch,
+        deployment=target.name,
+        command=settings.redactor.arguments(command),
+        budget=settings.budget,
+        seed=settings.seed,
+        versions=_versions(),
+        git_commit=_git_commit(),
+        settings=settings.settings,
+        expects=tuple(target.expects),
+        planned_claims=tuple(planned),
+        **known,
+    )
+
+
+def patch_states(
+    portal: anyio.from_thread.BlockingPortal, deployment: "Deployment"
+) -> list[PatchState]:
+    """Return the patches as the server reports them now; none when it does not say."""
+    state = deployment.capabilities.get("patches")
+    if state is None or not state.present:
+        return []
+    try:
+        reported = portal.call(deployment.client.patches)
+    except (EndpointError, TrafficRefused) as error:
+        return [PatchState(name="(all)", state="unknown", detail=str(error)[:500])]
+    return [
+        PatchState(
+            name=str(patch.get("name", ""))[:200],
+            state=str(patch.get("state", ""))[:200],
+            calls=patch["calls"] if isinstance(patch.get("calls"), int) else None,
+            detail="" if patch.get("value") is None else str(patch["value"])[:500],
+        )
+        for patch in reported[:1_000]
+    ]
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _git_commit() -> str:
+    """Return the commit of the checkout that the harness runs from, "" when it is installed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,1 @@
+"""Bounds and tests: numbers in, numbers out."""

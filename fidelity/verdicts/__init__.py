@@ -1,0 +1,1 @@
+"""From trials to findings, and from findings to the verdict of a run."""

@@ -1,0 +1,58 @@
+"""Which tests are claims: those that ask for the fixture `measure` of this plugin."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fidelity.errors import ConfigError
+from fidelity.records import Manifest, read_journal
+from fidelity.runs.journal import FILE_NAME
+from fidelity.verdicts.decisions import Claim
+
+FIXTURE = "measure"
+_FIRST_SENTENCE = re.compile(r"\A(.+?)(?:\.\s|\.\Z|\n\s*\n|\Z)", re.DOTALL)
+
+
+def claim_of(item: pytest.Item) -> Claim:
+    """Return the claim of a test: "<file stem>/<test name>[<param>]", both without "test_"."""
+    suite = item.path.stem.removeprefix("test_")
+    name = item.name.removeprefix("test_")
+    return Claim(id=f"{suite}/{name}", suite=suite, title=_title(item) or name.replace("_", " "))
+
+
+def _title(item: pytest.Item) -> str:
+    documentation = getattr(getattr(item, "obj", None), "__doc__", None) or ""
+    found = _FIRST_SENTENCE.match(documentation.strip())
+    return " ".join(found.group(1).split()) if found else ""
+
+
+def refuse_double_ids(items: Mapping[str, Claim]) -> None:
+    """Refuse two tests that make one claim.
+
+    Raises:
+        ConfigError: names both.
+    """
+    seen: dict[str, str] = {}
+    for nodeid, claim in items.items():
+        if claim.id in seen:
+            raise ConfigError(
+                f"two tests make the claim {claim.id}: {seen[claim.id]} and {nodeid}; rename one"
+            )
+        seen[claim.id] = nodeid
+
+
+def replayed_items(items: Sequence[pytest.Item], folder: Path | None) -> list[pytest.Item]:
+    """Return the tests whose claims the journal in `folder` planned: of a replay, one.
+
+    Raises:
+        JournalError: no journal there.
+        ConfigError: none of the tests makes that claim.
+    """
+    first = next(read_journal((folder or Path()) / FILE_NAME), None)
+    planned = first.planned_claims if isinstance(first, Manifest) else ()
+    chosen = [item for item in items if claim_of(item).id in planned]
+    if not chosen:
+        raise ConfigError(f"no test here makes the claim {', '.join(planned) or '(none)'}")
+    return chosen
