@@ -40,7 +40,7 @@ def main() -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(options.device),
         "git_commit": git_commit(),
-        "checkpoint": str(options.model),
+        "checkpoint": shown(options.model),
         "load_before": os.getloadavg(),
         "decode_prompt_tokens": DECODE_PROMPT_TOKENS,
         "decode_tokens": DECODE_TOKENS,
@@ -71,6 +71,12 @@ def main() -> None:
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def shown(path: Path) -> str:
+    """A path without the folder that this checkout happens to lie in."""
+    inside = path.resolve().is_relative_to(ROOT)
+    return str(path.resolve().relative_to(ROOT) if inside else path)
 
 
 def prefill(engine: Engine, tokens: int, repeats: int) -> dict[str, Any]:
