@@ -146,7 +146,9 @@ def obstacle(price: SuiteCost, deployment: Deployment, settings: Settings) -> st
         flags = [state.unlock for state in states if state is not None and state.unlock]
         needs = f"needs {', '.join(missing)}"
         return f"{needs} (server: {'; '.join(flags)})" if flags else needs
-    forbidden = sorted(price.traffic - set(settings.allow))
+    # A claim whose traffic is refused ends before it asks, so that nothing of it is in the price.
+    wanted = price.traffic if price.requests else {Traffic.LOAD, Traffic.DISRUPTIVE}
+    forbidden = sorted(wanted - set(settings.allow))
     return f"needs --fidelity-allow {','.join(forbidden)}" if forbidden else ""
 
 

@@ -47,6 +47,7 @@ def test_a_suite_that_cannot_run_says_what_would_change_that():
         SuiteCost(suite="needle_sweep", requests=1_200, tokens=360_000, needs=("chat",)),
         SuiteCost(suite="cached_path", requests=10, tokens=100, needs=("chat", "cached_tokens")),
         SuiteCost(suite="storm", requests=1, tokens=1, traffic=frozenset({Traffic.LOAD})),
+        SuiteCost(suite="refused", requests=0, tokens=0),
     ]
     with FakeVLLM(cached_tokens=False) as server:
         text = _examine(server, prices)
@@ -57,6 +58,7 @@ def test_a_suite_that_cannot_run_says_what_would_change_that():
         text, "cached_path"
     )
     assert "needs --fidelity-allow load" in _row(text, "storm")
+    assert "needs --fidelity-allow disruptive,load" in _row(text, "refused")
     assert "yes" in _row(allowed, "storm")
 
 
