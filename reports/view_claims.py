@@ -1,5 +1,6 @@
 """The table of all claims."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fidelity.records import Finding, Part
@@ -12,6 +13,8 @@ from reports.view_verdict import BLAMED
 RUNGS = tuple(Ladder)
 MOST_PARTS = 80
 AS_ABOVE = "the same as the claim above"
+FEWEST_ALIKE = 3
+"""Fewer claims with the same figures stand as rows of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class ClaimRow:
     paths: str
     href: str
     note: str
+    alike: tuple[str, ...] = ()
+    """Titles of the claims that follow and passed with the very same figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,11 @@ class SuiteRows:
 
     suite: str
     rows: tuple[ClaimRow, ...]
+
+    @property
+    def folded(self) -> tuple[ClaimRow, ...]:
+        """The rows; passes that repeat the figures of the row above are titles below it."""
+        return tuple(_folded(self.rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +103,33 @@ def claims_of(journal: Journal) -> Claims:
         summary=_summary(journal),
         unreached=journal.unreached,
         missing="" if rows else _why_missing(journal),
+    )
+
+
+def _folded(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
+    folded: list[ClaimRow] = []
+    at = 0
+    while at < len(rows):
+        end = at + 1
+        while end < len(rows) and _repeats(rows[at], rows[end]):
+            end += 1
+        if end - at > FEWEST_ALIKE:
+            titles = tuple(row.title for row in rows[at + 1 : end])
+            folded.append(replace(rows[at], alike=titles))
+        else:
+            folded += rows[at:end]
+        at = end
+    return folded
+
+
+def _repeats(first: ClaimRow, row: ClaimRow) -> bool:
+    plain = not (row.href or row.parts or row.note or first.href or first.parts or first.note)
+    alone = replace(row.figures, title=first.figures.title)
+    return (
+        plain
+        and row.badge == first.badge == OUTCOMES[Outcome.PASS]
+        and row.could_see in (AS_ABOVE, first.could_see)
+        and alone == first.figures
     )
 
 

@@ -43,6 +43,23 @@ def test_a_pass_that_does_not_state_what_it_could_have_seen_is_exposed() -> None
     assert ["pass", "usage adds up Could have seen: not stated"] in [row[:2] for row in rows]
 
 
+def test_passes_with_the_same_figures_fold_into_titles_and_nothing_else_does() -> None:
+    checks = [runs.simple_pass(f"wire/check_{n}", f"check {n} holds") for n in range(9)]
+    checks[4] = msgspec.structs.replace(checks[4], outcome=Outcome.FAIL)
+    checks[8] = msgspec.structs.replace(checks[8], n=7, k=7)
+    records = runs.faithful()
+    (group,) = (
+        found
+        for found in report_of([*records[:-1], *checks, records[-1]]).claims.suites
+        if found.suite == "wire"
+    )
+    assert [(row.title, row.alike) for row in group.folded] == [
+        ("check 0 holds", ("check 1 holds", "check 2 holds", "check 3 holds")),
+        ("check 4 holds", ()),
+        *((f"check {n} holds", ()) for n in (5, 6, 7, 8)),
+    ]
+
+
 def test_the_last_finding_of_a_claim_counts() -> None:
     records = runs.faithful()
     claim = "plumbing/usage_adds_up"
