@@ -340,7 +340,7 @@ def _finding(
         title=title,
         outcome=outcome,
         reason=reason,
-        trials=tuple(trial.id for trial in trials),
+        trials=tuple(dict.fromkeys(trial.id for trial in trials)),
         paths=tuple(sorted({path for trial in trials for path in trial.paths})),
         provisional=outcome is Outcome.FAIL,
         **fields,
