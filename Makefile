@@ -56,7 +56,7 @@ report: $(VENV)/.engine  ## start the embedded engine, run the suites, write run
 test: $(VENV)/.test  ## the project's own tests
 	@$(BIN)/python -m pytest tests
 
-acceptance: $(VENV)/.test  ## real runs of the product: faults, proxies, kills; 20 minutes or so
+acceptance: $(VENV)/.test  ## real runs of the product: faults, proxies, kills (Linux; a quarter of an hour)
 	@$(BIN)/python -m pytest tests/acceptance -m acceptance -v --durations=0 --durations-min=1
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts

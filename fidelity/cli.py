@@ -256,7 +256,7 @@ def _replay(parsed: argparse.Namespace, words: list[str]) -> int:
 def _repeated(command: Sequence[str]) -> list[str]:
     """Return the pytest arguments of the command that a manifest holds, less its run folder."""
     if command[:1] == ("pytest",):
-        return [word for word in command[1:] if not word.startswith("--fidelity-r")]
+        return list(command[1:])  # the manifest's command names no run folder
     parsed = _parser().parse_args(list(command[1:]))
     flags = {k: v for k, v in cli_flags(parsed).items() if k not in {"resume", "run_dir"}}
     chosen = [str(_suite(name)) for name in parsed.suites] or [str(_all_suites())]

@@ -45,6 +45,8 @@ class Option:
     """Set for options that may be repeated: how one text becomes several values."""
     per_deployment: bool = False
     """True when [deployments.NAME] may set it too."""
+    refused: str = ""
+    """What to do instead, of a name that is reserved: setting it is an error, never ignored."""
 
     @property
     def dest(self) -> str:
@@ -70,16 +72,32 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(name="run-dir", kind=PATH, help="folder of the run; otherwise a new one under runs/"),
     Option(name="resume", kind=_SWITCH, switch=True, default=False, help="continue the run there"),
-    Option(name="golden", kind=TEXT, help="deployment name or URL to compare with"),
+    Option(
+        name="golden",
+        kind=TEXT,
+        help="reserved: deployment name or URL to compare with",
+        refused="run each deployment by itself and compare the runs with `fidelity diff`",
+    ),
     Option(
         name="patch",
         kind=TEXT,
         split=split_shell,
         default=(),
-        help="patch to measure, NAME or NAME=VALUE; repeatable",
+        help="reserved: patch of the microtests, NAME or NAME=VALUE; repeatable",
+        refused="--launch-arg=--patch=NAME switches a patch of the embedded engine on",
     ),
-    Option(name="checkpoint", kind=PATH, help="checkpoint folder for the microtests"),
-    Option(name="inputs", kind=PATH, help="folder of dumped activations for the microtests"),
+    Option(
+        name="checkpoint",
+        kind=PATH,
+        help="reserved: checkpoint folder of the microtests",
+        refused="--launch-arg=--model=DIR serves another checkpoint",
+    ),
+    Option(
+        name="inputs",
+        kind=PATH,
+        help="reserved: folder of dumped activations for the microtests",
+        refused="leave it out",
+    ),
     Option(
         name="launch-arg",
         kind=TEXT,
@@ -89,7 +107,10 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(name="seed", kind=integer(0, 2**63 - 1), default=0, help="seed of every random draw"),
     Option(
-        name="device", kind=one_of(("cpu", "cuda")), default="cpu", help="device of the microtests"
+        name="device",
+        kind=one_of(("cpu", "cuda")),
+        help="reserved: device of the microtests",
+        refused="--launch-arg=--device --launch-arg=cuda runs the embedded engine on a GPU",
     ),
     Option(
         name="allow",

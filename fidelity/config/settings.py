@@ -39,7 +39,7 @@ class Settings:
     inputs: Path | None
     launch_arg: tuple[str, ...]
     seed: int
-    device: str
+    device: str | None
     allow: tuple[Traffic, ...]
     api_key_env: str | None
     dialect: str | None
@@ -99,6 +99,10 @@ def resolve(
     origins: list[Setting] = [Setting(name="target", value=target.name, origin=target_origin)]
     for option in OPTIONS:
         value, origin = _resolve_one(option, flags, env, target, file)
+        if option.refused and value:
+            raise ConfigError(
+                f"{option.name} ({origin}): this version has no use for it yet; {option.refused}"
+            )
         values[option.dest] = value
         origins.append(Setting(name=option.dest, value=_shown(value), origin=origin))
     values["allow"] = tuple(dict.fromkeys((Traffic.PASSIVE, *values["allow"])))

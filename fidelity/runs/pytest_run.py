@@ -249,6 +249,9 @@ class PytestRun:
         self._termination.hold()
         try:
             return self._finish(exitstatus)
+        except (JournalError, OSError) as error:
+            self.report_trouble = f"the run could not be written to its end: {error}"
+            return 2
         finally:
             self._termination.restore()
 
@@ -272,13 +275,13 @@ class PytestRun:
         return 1 if self._other_failures and code != EXIT_INTERRUPTED else code
 
     def _write_files(self, folder: Path, finished: Finished) -> None:
-        write_junit(
-            folder / "junit.xml",
-            finished.findings,
-            not_run=finished.not_run,
-            duration_s=finished.duration_s,
-        )
         try:
+            write_junit(
+                folder / "junit.xml",
+                finished.findings,
+                not_run=finished.not_run,
+                duration_s=finished.duration_s,
+            )
             import reports
 
             reports.build(folder)
@@ -301,7 +304,7 @@ class PytestRun:
         if self.planning:
             return plan_lines(self._planned, tokens_per_s=PREFILL_TOKENS_PER_S)
         if self.finished is None or self._run is None:
-            return []
+            return [self.report_trouble] if self.report_trouble else []
         lines = summary_lines(
             self.finished.judgement,
             self.finished.findings,

@@ -196,7 +196,7 @@ _BLAME_WORDS = {
     Blame.MODEL_LIMIT: "which is the limit of the model: nothing speaks against the deployment",
     Blame.UNKNOWN: (
         "with nobody to blame yet: recall alone does not tell a weak model from a damaged"
-        " deployment, a comparison with a known good one (--fidelity-golden) does"
+        " deployment, the same run against a known good one (then fidelity diff) does"
     ),
 }
 

@@ -678,3 +678,25 @@ def test_x(measure):
     assert findings(pytester)["turns/x"].n == 31
     last = [r.epoch for r in records(pytester) if isinstance(r, Trial) and r.key == "last"]
     assert last == [0, 1, 3, 3]
+
+
+def test_a_full_disk_at_the_end_is_no_failed_claim(pytester, suites, monkeypatch):
+    def full(self, *, interrupted):
+        raise OSError(28, "No space left on device")
+
+    suites(recall=GOOD)
+    monkeypatch.setattr("fidelity.runs.run.Run.finish", full)
+    result = run(pytester)
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(["*could not be written to its end*No space left on device*"])
+
+
+def test_a_report_that_cannot_be_written_hides_no_verdict(pytester, suites, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    suites(recall=GOOD)
+    monkeypatch.setattr("fidelity.runs.pytest_run.write_junit", full)
+    result = run(pytester)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*the report could not be written*No space left on device*"])

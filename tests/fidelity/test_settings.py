@@ -196,9 +196,9 @@ def test_without_anything_to_measure_the_ways_to_say_it_are_named(tmp_path):
 
 
 def test_repeated_and_spread_options_come_from_flag_and_environment(folder):
-    env = {"FIDELITY_PATCH": "a 'index_keys=int4,row,rotate'", "FIDELITY_ALLOW": "load, disruptive"}
+    env = {"FIDELITY_LAUNCH_ARG": "a 'index_keys=int4, row'", "FIDELITY_ALLOW": "load, disruptive"}
     settings = resolve({"deployment": "launched"}, environ=env, cwd=folder)
-    assert settings.patch == ("a", "index_keys=int4,row,rotate")
+    assert settings.launch_arg == ("a", "index_keys=int4, row")
     assert set(settings.allow) == set(Traffic)
     flags = {"deployment": "launched", "launch_arg": ["--fault=x y", "--a,b"]}
     assert resolve(flags, environ={}, cwd=folder).launch_arg == ("--fault=x y", "--a,b")
@@ -233,3 +233,13 @@ def test_ci_facts_come_from_the_environment(tmp_path):
     settings = resolve({"base_url": "http://a/v1"}, environ=env)
     assert (settings.no_color, settings.ci) == (True, True)
     assert settings.step_summary == tmp_path / "s.md"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("golden", "stock"), ("patch", ["index_keys=int4"]), ("inputs", "dumps"), ("device", "cuda")],
+)
+def test_a_reserved_setting_is_refused_and_never_ignored(tmp_path, name, value):
+    flags = {"base_url": "http://127.0.0.1:9/v1", "model": "x", name: value}
+    with pytest.raises(ConfigError, match=rf"{name} \(flag .*no use for it yet"):
+        resolve(flags, environ={}, cwd=tmp_path)
