@@ -65,7 +65,8 @@ async def measure(url: str, options: argparse.Namespace) -> dict[str, Any]:
                 {
                     "tokens": tokens,
                     "tokens_per_s": [
-                        await prefill(client, tokens, seed=10 + n) for n in range(options.repeats)
+                        await prefill(client, tokens, seed=100 * tokens + n)
+                        for n in range(options.repeats)
                     ],
                 }
                 for tokens in options.prefills
@@ -74,7 +75,8 @@ async def measure(url: str, options: argparse.Namespace) -> dict[str, Any]:
                 {
                     "batch": batch,
                     "tokens_per_s": [
-                        await decode(client, batch, seed=1_000 * n) for n in range(options.repeats)
+                        await decode(client, batch, seed=10_000 * batch + 1_000 * n)
+                        for n in range(options.repeats)
                     ],
                 }
                 for batch in options.batches
