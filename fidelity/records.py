@@ -213,6 +213,9 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
     trials: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     """What the claim was decided from, in the suite's order; none when it is one decision."""
+    profile: dict[str, Any] | None = None
+    """Where two arms part: axis ("position", "residue 64", "depth", "length_tokens", ...) -> a
+    mapping or list of figures, bounded; what a report draws beside the finding. None: no arms."""
     provisional: bool = False
     """True while Holm has not yet run; the last finding of a claim in the journal counts."""
 
