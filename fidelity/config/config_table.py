@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelity.config.kinds import Kind, Unreadable, nearest
+from fidelity.config.redaction import is_secret_name
 from fidelity.errors import ConfigError
 
 _SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?")
@@ -24,10 +25,14 @@ class Lines:
     def of(cls, file: Path, text: str) -> "Lines":
         """Index a text. A key inside an inline table is found at the line of that table."""
         numbers: dict[tuple[str, ...], int] = {}
+        entries: dict[tuple[str, ...], int] = {}
         section: tuple[str, ...] = ()
         for number, line in enumerate(text.splitlines(), start=1):
             if found := _SECTION.match(line):
                 section = _names(found[1])
+                if line.lstrip().startswith("[["):
+                    entries[section] = entries.get(section, 0) + 1
+                section = _in_entry(section, entries)
                 numbers.setdefault(section, number)
             elif found := _KEY.match(line):
                 numbers.setdefault((*section, *_names(found[1])), number)
@@ -39,6 +44,12 @@ class Lines:
             if number := self.numbers.get(path[:length]):
                 return f"{self.file}:{number}"
         return str(self.file)
+
+
+def _in_entry(section: tuple[str, ...], entries: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+    """Return the path of a section, with the number of the entry of [[…]] that it belongs to."""
+    count = entries.get(section[:1])
+    return section if count is None else (section[0], str(count), *section[1:])
 
 
 def _names(dotted: str) -> tuple[str, ...]:
@@ -67,6 +78,17 @@ class Table:
         """Return the error that names file, line, table and key."""
         table = f"[{'.'.join(self._path)}] " if self._path else ""
         return ConfigError(f"{self.where(key)}: {table}{key}: {why}")
+
+    def tables(self, key: str) -> "list[Table]":
+        """Return the entries of [[key]]; their paths count from 1."""
+        self._known.append(key)
+        entries = self._data.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise self.refuse(key, f"expected tables, each under [[{key}]]")
+        return [
+            Table(entry, (*self._path, key, str(number)), self._lines)
+            for number, entry in enumerate(entries, start=1)
+        ]
 
     def know(self, keys: Iterable[str]) -> None:
         """Accept keys that are read elsewhere."""
@@ -112,6 +134,10 @@ class Table:
         """
         for key in self._data:
             if key not in self._known:
+                if is_secret_name(key):
+                    raise self.refuse(
+                        key, 'a key is named by environment variable, write api_key_env = "NAME"'
+                    )
                 known = ", ".join(sorted(set(self._known)))
                 hint = nearest(key, self._known)
                 raise self.refuse(key, f"unknown key{hint}. Known here: {known}")

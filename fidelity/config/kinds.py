@@ -5,8 +5,8 @@ A kind knows what it accepts, so that a refusal can say it. Nothing falls back t
 
 import re
 import shlex
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -25,10 +25,14 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`read` returns the typed value or raises ValueError; `accepted` completes "expected ..."."""
+    """`read` returns the typed value or raises ValueError; `accepted` completes "expected ...".
+
+    `schema` says the same of a value in a file, as JSON schema, for editors.
+    """
 
     accepted: str
     read: Callable[[object], Any]
+    schema: Mapping[str, Any] = field(default_factory=dict)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -88,7 +92,11 @@ def integer(low: int, high: int = _MAX_INTEGER) -> Kind:
             raise Unreadable("out of range")
         return number
 
-    return Kind(f"a whole number from {low} to {high}", read)
+    return Kind(
+        f"a whole number from {low} to {high}",
+        read,
+        {"type": "integer", "minimum": low, "maximum": high},
+    )
 
 
 def seconds(low: float, high: float = 604_800.0) -> Kind:
@@ -102,7 +110,11 @@ def seconds(low: float, high: float = 604_800.0) -> Kind:
             raise Unreadable("out of range")
         return number
 
-    return Kind(f"seconds from {low:g} to {high:g}", read)
+    return Kind(
+        f"seconds from {low:g} to {high:g}",
+        read,
+        {"type": "number", "minimum": low, "maximum": high},
+    )
 
 
 def one_of(words: type[StrEnum] | tuple[str, ...]) -> Kind:
@@ -115,19 +127,26 @@ def one_of(words: type[StrEnum] | tuple[str, ...]) -> Kind:
             raise Unreadable(f"unknown word{nearest(word, names)}")
         return words(word) if isinstance(words, type) else word
 
-    return Kind("one of " + ", ".join(names), read)
+    return Kind("one of " + ", ".join(names), read, {"enum": names})
 
 
 def _path(value: object) -> Path:
     return value if isinstance(value, Path) else Path(_text(value))
 
 
-TEXT = Kind("a text", _text)
-BOOLEAN = Kind("true or false", _boolean)
-PATH = Kind("a path", _path)
-URL = Kind("an http or https URL without user, password or query", read_url)
+_SOME_TEXT = {"type": "string", "minLength": 1}
+TEXT = Kind("a text", _text, _SOME_TEXT)
+BOOLEAN = Kind("true or false", _boolean, {"type": "boolean"})
+PATH = Kind("a path", _path, _SOME_TEXT)
+URL = Kind(
+    "an http or https URL without user, password or query",
+    read_url,
+    {"type": "string", "pattern": "^https?://"},
+)
 ENV_NAME = Kind(
-    "the name of an environment variable (the key itself is never written down)", _env_name
+    "the name of an environment variable (the key itself is never written down)",
+    _env_name,
+    {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
 )
 TRAFFIC = one_of(Traffic)
 

@@ -1,27 +1,28 @@
 """A deployment that is open: launched where it must be, ready, explored, with a client to it."""
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from fidelity.config.deployment_spec import DeploymentSpec
+from fidelity.config.deployment_spec import ROUTER, DeploymentSpec, ServerSpec
 from fidelity.config.profile import RequestProfile
 from fidelity.config.settings import Settings
 from fidelity.deployment.capabilities import Capabilities
 from fidelity.deployment.discovery import discover
-from fidelity.deployment.launch import ServerProcess, launch
+from fidelity.deployment.launch import ServerProcess
+from fidelity.deployment.servers import Announce, Servers, Terms, start_servers
 from fidelity.endpoint.caps import Caps
 from fidelity.endpoint.client import Client
 from fidelity.endpoint.pacing import Pacer
 from fidelity.endpoint.server_calls import Server
 from fidelity.endpoint.timeouts import Timeouts
 from fidelity.endpoint.transport import Transport
-from fidelity.errors import ConfigError
+from fidelity.errors import ConfigError, EndpointError
 
-LOG_NAME = "server.log"
 DEFAULT_PREFILL_TOKENS_PER_S = 200.0
 """When usage does not tell the speed: that of a small model on a small machine."""
 
@@ -35,7 +36,11 @@ class Deployment:
         client: speaks to it, within the caps of the run.
         capabilities: as discovered.
         server_info: what the server tells about itself, without secrets; {} where it does not.
-        process: the launched server, None for a given URL.
+        process: the launched server, None for one that the harness did not start.
+        roles: its other processes by role ("prefill", "decode", …), each with a client of its own
+            that shares the run's caps. Their capabilities are the router's, as long as nobody has
+            asked them; {} for a deployment without roles.
+        servers: all processes behind it; None for a role, whose deployment owns them.
     """
 
     spec: DeploymentSpec
@@ -43,6 +48,8 @@ class Deployment:
     capabilities: Capabilities
     server_info: dict[str, Any]
     process: ServerProcess | None = None
+    roles: "Mapping[str, Deployment]" = field(default_factory=dict)
+    servers: Servers | None = None
 
     @property
     def name(self) -> str:
@@ -80,37 +87,49 @@ class Deployment:
         return self.process.command.arguments if self.process else ()
 
     async def aclose(self) -> None:
-        """Close the connections and end a launched server with all that it started."""
+        """Close the connections and end every launched server with all that it started."""
+        for role in self.roles.values():
+            await role.aclose()
         await self.client.aclose()
-        if self.process is not None:
-            await anyio.to_thread.run_sync(self.process.stop)
+        if self.servers is not None:
+            await anyio.to_thread.run_sync(self.servers.stop)
 
 
-async def open_deployment(settings: Settings, *, run_dir: Path | None) -> Deployment:
+def to_stderr(line: str) -> None:
+    """Tell a person something while a deployment opens."""
+    print(f"fidelity: {line}", file=sys.stderr, flush=True)
+
+
+async def open_deployment(
+    settings: Settings, *, run_dir: Path | None, announce: Announce = to_stderr
+) -> Deployment:
     """Launch a deployment where it has a command, wait for it, and discover what it can do.
 
     Args:
         settings: of the run.
         run_dir: a launched server's output goes to server.log there; None keeps its end only.
+        announce: told what a person has to do: start a server that is `manual`.
 
     Raises:
-        LaunchError: the server could not be started, or was not ready in time.
+        LaunchError: a server could not be started, or was not ready in time.
         EndpointError: it does not answer as an OpenAI-compatible server does.
         ConfigError: no model is named and several are served; a certificate cannot be used.
     """
     spec = settings.target
-    process = None
-    if spec.launch:
-        process = await launch(
-            spec,
+    servers = await start_servers(
+        spec,
+        Terms(
             extra=settings.launch_arg,
             environ=settings.environ,
-            log_path=run_dir / LOG_NAME if run_dir else None,
+            run_dir=run_dir,
             redactor=settings.redactor,
-        )
+            announce=announce,
+        ),
+    )
     client: Client | None = None
+    roles: dict[str, Deployment] = {}
     try:
-        client = connect(settings, process)
+        client = connect(settings, servers)
         capabilities = await discover(
             client,
             model=settings.model,
@@ -121,26 +140,86 @@ async def open_deployment(settings: Settings, *, run_dir: Path | None) -> Deploy
         speed = capabilities.speed.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
         client.caps.derive(settings.budget, speed)
         info = await client.server_info() if client.server.has_server_info else {}
+        for role, server in spec.roles.items():
+            if role != ROUTER:
+                roles[role] = await _open_role(settings, servers, role, server, client)
+                roles[role].capabilities = capabilities
     except BaseException:
         with anyio.CancelScope(shield=True):
+            for opened in roles.values():
+                await opened.aclose()
             if client is not None:
                 await client.aclose()
-            if process is not None:
-                await anyio.to_thread.run_sync(process.stop)
+            await anyio.to_thread.run_sync(servers.stop)
         raise
     return Deployment(
-        spec=spec, client=client, capabilities=capabilities, server_info=info, process=process
+        spec=spec,
+        client=client,
+        capabilities=capabilities,
+        server_info=info,
+        process=servers.front,
+        roles=roles,
+        servers=servers,
     )
 
 
-def connect(settings: Settings, process: ServerProcess | None = None) -> Client:
+async def _open_role(
+    settings: Settings, servers: Servers, role: str, server: ServerSpec, front: Client
+) -> Deployment:
+    """Return one role, with a client that knows of its server what is known of the router.
+
+    Nothing is generated: a worker that only answers through its router is no error here.
+    """
+    client = connect(settings, servers, role=role)
+    client.caps = front.caps
+    known = front.server
+    client.server = replace(
+        known, has_server_info=False, has_metrics=False, describe_failure=servers.describe
+    )
+    spec = replace(
+        settings.target,
+        name=server.name,
+        base_url=client.transport.base_url,
+        log=server.log,
+        host=server.host,
+        patches=server.patches,
+        roles={},
+        expects=(),
+    )
+    info: dict[str, Any] = {}
+    try:
+        info = await client.server_info()
+        client.server.has_server_info = bool(info)
+        client.server.has_metrics = bool(await client.metrics())
+    except EndpointError:
+        pass  # it tells nothing of itself: `server_info` stays empty, and that is what is shown
+    return Deployment(
+        spec=spec,
+        client=client,
+        capabilities=Capabilities(states={}),
+        server_info=info,
+        process=servers.processes.get(role),
+    )
+
+
+def connect(
+    settings: Settings, servers: Servers | None = None, *, role: str | None = None
+) -> Client:
     """Return a client for the target; must run in the event loop that will use it.
+
+    Args:
+        settings: of the run.
+        servers: that were started for it; without them it is reached by its base_url.
+        role: whose server is meant; otherwise the one that the suites ask.
 
     Raises:
         ConfigError: a certificate file cannot be used, or nothing says where the server is.
     """
     spec = settings.target
-    base_url = f"{process.command.root_url}/v1" if process else spec.base_url
+    name = role if role is not None or servers is None else servers.front_role
+    process = servers.processes.get(name or "") if servers else None
+    server_spec = spec.roles[name] if name else spec.front
+    base_url = f"{process.command.root_url}/v1" if process else server_spec.base_url
     if base_url is None:
         raise ConfigError(f"deployment {spec.name!r} has no base_url and was not launched")
     transport = Transport(
@@ -151,8 +230,8 @@ def connect(settings: Settings, process: ServerProcess | None = None) -> Client:
     )
     server = Server(model=settings.model or "", key_env=settings.api_key_env)
     server.shared = process is None
-    if process is not None:
-        server.describe_failure = process.describe
+    if servers is not None:
+        server.describe_failure = servers.describe
     return Client(
         transport,
         server,

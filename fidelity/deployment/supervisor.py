@@ -1,14 +1,16 @@
 """Keeps one server from outliving its run; started as a script, imports the standard library only.
 
-    python -I supervisor.py GRACE_S -- COMMAND...
+    python -I supervisor.py GRACE_S SIGNAL TEARDOWN_JSON -- COMMAND...
 
 It runs the command in a process group of its own and watches its own standard input, which the
 harness holds open. When that closes (the harness ended, however: even by SIGKILL) or the command
-ends, everything that the command started is ended too. On Linux orphaned grandchildren come back to
-this process, and the command dies with it.
+ends, everything that the command started is ended too: by the teardown command where there is one
+(a JSON list; for servers that the command only asked somebody else to start), then by signals.
+On Linux orphaned grandchildren come back to this process, and the command dies with it.
 """
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -25,7 +27,9 @@ _NOT_STARTED = 127
 def main(arguments: list[str]) -> int:
     """Run the command until it ends or standard input closes; return its exit status."""
     grace_s = float(arguments[0])
-    command = arguments[2:]
+    polite = signal.Signals[f"SIG{arguments[1]}"]
+    teardown = json.loads(arguments[2])
+    command = arguments[4:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -33,9 +37,11 @@ def main(arguments: list[str]) -> int:
     child = os.fork()
     if child == 0:
         _become(command, own)
-    status = _watch(child)
+    status = _watch(child, lets_go=bool(teardown))
+    if teardown:
+        _run(teardown, grace_s)
     if status is None:
-        _end_group(child, signal.SIGTERM)
+        _end_group(child, polite)
         status = _wait(child, grace_s)
     _end_group(child, signal.SIGKILL)
     if status is None:
@@ -71,11 +77,31 @@ def _become(command: list[str], parent: int) -> None:
     os._exit(_NOT_STARTED)
 
 
-def _watch(child: int) -> int | None:
-    """Return the child's wait status, or None when it is to be ended."""
+def _run(command: list[str], limit_s: float) -> None:
+    """Run a command to its end, for so long at most, in a process group of its own."""
+    own = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(command, own)
+    status = _wait(child, max(1.0, limit_s))
+    if status is None:
+        sys.stderr.write(f"the teardown command {command[0]} took too long and was ended\n")
+    elif status:
+        sys.stderr.write(f"the teardown command {command[0]} failed\n")
+    sys.stderr.flush()
+    _end_group(child, signal.SIGKILL)
+
+
+def _watch(child: int, *, lets_go: bool) -> int | None:
+    """Return the child's wait status, or None when it is to be ended.
+
+    A command that has a teardown may end well and leave its server to somebody else.
+    """
+    ended, status = 0, 0
     while not _stopped:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
+        if not ended:
+            ended, status = os.waitpid(child, os.WNOHANG)
+        if ended and (status or not lets_go):
             return status
         readable, _, _ = select.select([0], [], [], _POLL_S)
         if readable and not os.read(0, 4096):
@@ -86,7 +112,10 @@ def _watch(child: int) -> int | None:
 def _wait(child: int, limit_s: float) -> int | None:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
+        try:
+            ended, status = os.waitpid(child, os.WNOHANG)
+        except ChildProcessError:
+            return 0  # it ended before, and was seen
         if ended:
             return status
         time.sleep(0.02)

@@ -1,6 +1,7 @@
 """A launched server for tests: answers /health, may start slowly, die, or leave children behind.
 
 python small_server.py PORT [--die TEXT] [--slow S] [--child FILE] [--stubborn] [--print TEXT]
+    [--requires URL]
 """
 
 import argparse
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -33,7 +35,10 @@ def main():
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--print", default="", dest="text")
     parser.add_argument("--lines", type=int, default=0)
+    parser.add_argument("--requires", default="")
     parsed = parser.parse_args()
+    if parsed.requires:  # another server must answer already
+        urllib.request.urlopen(parsed.requires, timeout=2).close()
     if parsed.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if parsed.text:

@@ -14,7 +14,7 @@ import pytest
 from fidelity.config.deployment_spec import DeploymentSpec
 from fidelity.config.redaction import Redactor
 from fidelity.deployment import launch as launching
-from fidelity.deployment.launch import fill_in, launch
+from fidelity.deployment.launch import Address, fill_in, launch
 from fidelity.errors import LaunchError
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,8 @@ def _listens(port):
 
 
 def test_placeholders_are_filled_and_extra_arguments_come_last():
-    command = fill_in(_spec("--slow=0"), ("--print={port} {x}",), 4711)
+    address = Address(root_url="http://127.0.0.1:4711")
+    command = fill_in(_spec("--slow=0"), ("--print={port} {x}",), address)
     assert command.arguments == (
         sys.executable,
         SERVER,

@@ -1,0 +1,138 @@
+"""The shape of fidelity.toml as data: which tables and keys there are, what each one accepts.
+
+The reader, the JSON schema for editors and the reference in docs/configuration.md come from here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from fidelity.config.config_table import Table
+from fidelity.config.kinds import Kind
+from fidelity.config.redaction import is_secret_name
+
+
+class Shape(Enum):
+    """How the value of a key is written."""
+
+    VALUE = "one value"
+    LIST = "a list of values"
+    MAP = "a table of names and values"
+    TABLE = "a table"
+    NAMED = "one table a name"
+    ARRAY = "a list of tables, [[…]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a table.
+
+    Attributes:
+        name: as written.
+        help: what it says, one sentence without a full stop at its end.
+        example: a value in TOML; for tables, the table itself stands in their own example.
+        kind: of the value, of each item, or of each value of a map; None for tables.
+        default: when the file has none.
+        shape: how it is written.
+        of: the table's own keys.
+        no_secrets: refuse names of a map under which secrets are kept.
+    """
+
+    name: str
+    help: str
+    example: str = ""
+    kind: Kind | None = None
+    default: Any = None
+    shape: Shape = Shape.VALUE
+    of: "Keys | None" = None
+    no_secrets: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """The keys of one kind of table; `title` is how its header is written."""
+
+    title: str
+    help: str
+    keys: tuple[Key, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the keys, in order."""
+        return tuple(key.name for key in self.keys)
+
+
+@dataclass(slots=True)
+class Section:
+    """A table that was read: its values by key, and the table itself, to say where they stand."""
+
+    table: Table
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key, its default when the file has none."""
+        return self.values[key]
+
+    def has(self, key: str) -> bool:
+        """Tell whether the file itself sets a key."""
+        return key in self.table.names
+
+
+def read(table: Table, keys: Keys) -> Section:
+    """Read a table strictly.
+
+    Raises:
+        ConfigError: an unknown key, or a value that is not accepted; names file, line and key.
+    """
+    section = Section(table, {key.name: _value(table, key) for key in keys.keys})
+    table.finish()
+    return section
+
+
+def _value(table: Table, key: Key) -> Any:
+    match key.shape:
+        case Shape.VALUE:
+            return table.take(key.name, _kind(key), key.default)
+        case Shape.LIST:
+            return (
+                table.take_list(key.name, _kind(key))
+                if key.name in table.names
+                else _listed(table, key)
+            )
+        case Shape.MAP:
+            return _mapped(table.table(key.name), key)
+        case Shape.TABLE:
+            return read(table.table(key.name), _keys(key))
+        case Shape.NAMED:
+            named = table.table(key.name)
+            return {name: read(named.table(name), _keys(key)) for name in named.names}
+        case Shape.ARRAY:
+            return [read(entry, _keys(key)) for entry in table.tables(key.name)]
+
+
+def _listed(table: Table, key: Key) -> Any:
+    table.know((key.name,))
+    return () if key.default is None else key.default
+
+
+def _mapped(table: Table, key: Key) -> Mapping[str, Any]:
+    found = {name: table.take(name, _kind(key)) for name in table.names}
+    for name in found:
+        if key.no_secrets and is_secret_name(name):
+            raise table.refuse(
+                name, "a secret is not written into the file; export it before the run instead"
+            )
+    return found
+
+
+def _kind(key: Key) -> Kind:
+    if key.kind is None:
+        raise TypeError(f"the key {key.name} has no kind")
+    return key.kind
+
+
+def _keys(key: Key) -> Keys:
+    if key.of is None:
+        raise TypeError(f"the table {key.name} has no keys")
+    return key.of
