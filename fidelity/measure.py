@@ -7,7 +7,8 @@ with the exception that its outcome maps to. Calls block; concurrency lies insid
 import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -40,11 +41,21 @@ from fidelity.verdicts.parts import merge
 from fidelity.words import Blame, Budget, ControlKind, Ladder, Outcome, Traffic
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fidelity.config.settings import Settings
     from fidelity.deployment.deployment import Deployment
     from fidelity.runs.journal import Journal
 
 Fresh = Callable[[str, int], Sequence[Probe]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The golden deployment of a run: open, failed, or (neither) not asked for."""
+
+    deployment: "Deployment | None" = None
+    failure: HarnessError | None = None
 
 
 class Measure:
@@ -69,8 +80,10 @@ class Measure:
         deployment: "Deployment",
         settings: "Settings",
         planning: bool = False,
+        beside: Beside | None = None,
     ) -> None:
         self._claim = claim
+        self._beside = beside or Beside()
         self._asker = asker
         self._journal = journal
         self._opened: list[OpenedClass] = []
@@ -98,6 +111,11 @@ class Measure:
         return self._claim.suite
 
     @property
+    def folder(self) -> "Path | None":
+        """Folder of the run, for files that a finding names; None in a plan."""
+        return None if self._journal is None else self._journal.path.parent
+
+    @property
     def budget(self) -> Budget:
         """Budget of the run."""
         return self.settings.budget
@@ -106,6 +124,17 @@ class Measure:
     def seed(self) -> int:
         """Seed of the run."""
         return self.settings.seed
+
+    @property
+    def golden(self) -> "Deployment | None":
+        """The deployment to compare with, None when none was given.
+
+        Raises:
+            HarnessError: one was given and could not be opened.
+        """
+        if self._beside.failure is not None:
+            raise self._beside.failure
+        return self._beside.deployment
 
     def rng(self, *key: object) -> random.Random:
         """Return random numbers of their own for this seed, claim and key, the same in each run."""
@@ -322,8 +351,12 @@ class Measure:
         """Return what `all_true` would decide, for `decide` together with others."""
         return all_true_finding(self._claim, trials, title=title, ladder=ladder, blame=blame)
 
-    def decide(self, *findings: Finding, title: str = "") -> None:
+    def decide(
+        self, *findings: Finding, title: str = "", profile: dict[str, Any] | None = None
+    ) -> None:
         """Record one finding for the claim, the worst of those given, and end the test by it.
+
+        A profile says where two arms part, for the report; see `Finding.profile`.
 
         Raises:
             Violation: fail. Inconclusive: inconclusive, or a control of this claim was blind.
@@ -336,6 +369,8 @@ class Measure:
             )
         finding = self._under_controls(merge(self._claim, findings, title=title))
         finding = _with_needs(finding, tuple(self._needs))
+        if profile is not None:
+            finding = msgspec.structs.replace(finding, profile=profile)
         self.record(finding)
         _raise_for(finding)
 

@@ -52,6 +52,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of claims that need more than one deployment has."""
+    config.addinivalue_line(
+        "markers",
+        "fidelity_requires(name): the claim is part of a run only where the run has it (golden)",
+    )
+
+
 @pytest.fixture
 def measure(request: pytest.FixtureRequest) -> Measure:
     """Return the claim being measured; see `fidelity.measure.Measure`."""

@@ -45,6 +45,22 @@ class CapabilityState(msgspec.Struct, frozen=True, kw_only=True):
     expected: bool = False
 
 
+class GoldenState(msgspec.Struct, frozen=True, kw_only=True):
+    """The deployment that a run compares with, by its own word; `failure` when it did not open."""
+
+    name: str
+    base_url: str = ""
+    model: str = ""
+    launched: bool = False
+    launch_command: tuple[str, ...] = ()
+    server_info: dict[str, Any] = {}
+    dialect: str = ""
+    version: str = ""
+    dtype: str = ""
+    """What it computes in, declared or as the server says; "" when nobody says."""
+    failure: str = ""
+
+
 class Manifest(Record, frozen=True, kw_only=True, tag="manifest"):
     """First record of a run; a new one opens each epoch (server restart, change of version)."""
 
@@ -70,6 +86,10 @@ class Manifest(Record, frozen=True, kw_only=True, tag="manifest"):
     expects: tuple[str, ...] = ()
     planned_claims: tuple[str, ...] = ()
     """Ids of all claims collected, in order; fixed before the first trial (Holm's family)."""
+    golden: GoldenState | None = None
+    """The second deployment of a comparison; None without one."""
+    left_out: dict[str, str] = {}
+    """Claims that are no part of this run -> what they would need, in words."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +166,8 @@ class Trial(Record, frozen=True, kw_only=True, tag="trial"):
     """For a failed recall: "rendering", "attention" or "" when token accounting cannot tell."""
     exchanges: tuple[Exchange, ...] = ()
     error: str = ""
+    details: dict[str, Any] = {}
+    """Figures behind the score, as JSON, bounded: a resumed run decides the same from them."""
 
 
 class Control(Record, frozen=True, kw_only=True, tag="control"):

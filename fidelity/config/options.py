@@ -22,6 +22,7 @@ from fidelity.config.kinds import (
     split_commas,
     split_shell,
 )
+from fidelity.statistics.divergence import DTYPES
 from fidelity.words import Budget
 
 DIALECT_NAMES = ("openai", "sglang", "vllm", "llamacpp", "transformers", "engine")
@@ -75,8 +76,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="golden",
         kind=TEXT,
-        help="reserved: deployment name or URL to compare with",
-        refused="run each deployment by itself and compare the runs with `fidelity diff`",
+        help="compare with this deployment: a name of fidelity.toml or a URL/v1; passive traffic",
+    ),
+    Option(
+        name="dtype",
+        kind=one_of(DTYPES),
+        help="what the server computes in, for what rounding may move; otherwise as it says, else"
+        " bfloat16",
+        per_deployment=True,
     ),
     Option(
         name="patch",

@@ -5,7 +5,7 @@ The only module of the repository that reads the environment. What cannot be rea
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Settings:
     run_dir: Path | None
     resume: bool
     golden: str | None
+    dtype: str | None
     patch: tuple[str, ...]
     checkpoint: Path | None
     inputs: Path | None
@@ -54,6 +55,8 @@ class Settings:
 
     target: DeploymentSpec
     """The deployment to measure."""
+    beside: "Settings | None" = None
+    """By which the golden deployment is opened: the same caps, passive traffic, its own key."""
     file: ConfigFile
     settings: tuple[Setting, ...]
     """Every setting with its value as text and its origin, for the manifest."""
@@ -110,7 +113,54 @@ def resolve(
     if key_origin:
         origins = [_replace(o, "api_key_env", key_env, key_origin) for o in origins]
     values["api_key_env"] = key_env
-    return _settings(values, origins, env, file, target)
+    golden = _golden(values["golden"], flags, env, file)
+    settings = _settings(values, origins, env, file, target, secrets=_secrets_of(golden))
+    return replace(settings, beside=replace(settings, **golden)) if golden else settings
+
+
+_ITS_OWN = frozenset({"model", "dialect", "dtype", "api_key_env"})
+"""Options that say what a server is: flags mean the deployment that is measured."""
+
+
+def _golden(
+    name: str | None, flags: Mapping[str, object], env: Mapping[str, str], file: ConfigFile
+) -> dict[str, Any]:
+    """Return how the golden deployment's settings differ from the run's; {} without one.
+
+    It gets no key that was meant for another server: only one that fidelity.toml names for it.
+    """
+    if not name:
+        return {}
+    if "://" in name:
+        spec = _given_url(_read(BY_DEST["base_url"], name, "golden"), file)
+    else:
+        spec = file.deployment(name)
+    values: dict[str, Any] = {
+        option.dest: (None if option.dest in _ITS_OWN else _from_flag_or_env(option, flags, env))
+        or _from_file(option, spec, file)
+        for option in OPTIONS
+        if option.per_deployment
+    }
+    values = {dest: value for dest, (value, _) in values.items()}
+    key_env = values["api_key_env"]
+    return values | {
+        "base_url": spec.base_url,
+        "deployment": None if spec.name == GIVEN_URL else spec.name,
+        "golden": None,
+        "target": spec,
+        "allow": (Traffic.PASSIVE,),
+        "launch_arg": (),
+        "api_key": _variable(key_env, env, "the golden's API key") if key_env else None,
+        "headers_from_env": {
+            header: _variable(variable, env, f"header {header}")
+            for header, variable in spec.request.headers_env.items()
+        },
+    }
+
+
+def _secrets_of(golden: Mapping[str, Any]) -> list[str]:
+    key = golden.get("api_key")
+    return [*golden.get("headers_from_env", {}).values(), *([key] if key else [])]
 
 
 def _settings(
@@ -119,6 +169,8 @@ def _settings(
     env: Mapping[str, str],
     file: ConfigFile,
     target: DeploymentSpec,
+    *,
+    secrets: list[str],
 ) -> Settings:
     headers = {
         header: _variable(name, env, f"header {header}")
@@ -128,9 +180,12 @@ def _settings(
     api_key = _variable(key_env, env, "the API key") if key_env else None
     # every variable with a secret's name, since a launched server inherits and may print them
     secrets = [
-        value
-        for name, value in env.items()
-        if is_secret_name(name) and len(value) >= SHORTEST_BY_NAME
+        *secrets,
+        *(
+            value
+            for name, value in env.items()
+            if is_secret_name(name) and len(value) >= SHORTEST_BY_NAME
+        ),
     ]
     secrets += [*headers.values(), *([api_key] if api_key else [])]
     redactor = Redactor([*secrets, *secret_values(values["launch_arg"])])

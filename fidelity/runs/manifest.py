@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio.from_thread
 
 from fidelity.errors import EndpointError, TrafficRefused
-from fidelity.records import CapabilityState, Manifest, PatchState
+from fidelity.records import CapabilityState, GoldenState, Manifest, PatchState
 
 if TYPE_CHECKING:
-    from fidelity.deployment.deployment import Deployment
     from fidelity.config.settings import Settings
+    from fidelity.deployment.deployment import Deployment
+    from fidelity.measure import Beside
 
 _DISTRIBUTIONS = ("fidelity-harness", "pytest", "httpx", "anyio", "msgspec", "scipy")
 
@@ -27,6 +28,8 @@ def manifest_of(
     epoch: int,
     command: Sequence[str],
     planned: Sequence[str],
+    golden: "Beside",
+    left_out: Mapping[str, str],
 ) -> Manifest:
     """Return the manifest; of a deployment that could not be opened, what settings say of it."""
     target = settings.target
@@ -62,7 +65,34 @@ def manifest_of(
         settings=settings.settings,
         expects=tuple(target.expects),
         planned_claims=tuple(planned),
+        golden=_golden(settings, golden),
+        left_out=dict(left_out),
         **known,
+    )
+
+
+def _golden(settings: "Settings", golden: "Beside") -> GoldenState | None:
+    """Return what is known of the deployment to compare with; None when none is asked for."""
+    named, redactor = settings.beside, settings.redactor
+    if named is None:
+        return None
+    deployment = golden.deployment
+    if deployment is None:
+        return GoldenState(
+            name=named.target.name,
+            base_url=named.target.base_url or "",
+            failure=redactor.text(str(golden.failure or "not opened"))[:1_000],
+        )
+    return GoldenState(
+        name=deployment.name,
+        base_url=deployment.base_url,
+        model=deployment.model,
+        launched=deployment.launched,
+        launch_command=redactor.arguments(deployment.launch_command),
+        server_info=redactor.json(dict(deployment.server_info or {})),
+        dialect=getattr(deployment.capabilities, "dialect", ""),
+        version=getattr(deployment.capabilities, "version", ""),
+        dtype=named.dtype or "",
     )
 
 

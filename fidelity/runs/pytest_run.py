@@ -4,14 +4,15 @@ Imported only when a claim was collected, so that other people's test runs pay n
 """
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fidelity.verdicts.claims import claim_of, refuse_double_ids, replayed_items
-from fidelity.verdicts.decisions import Claim
+from fidelity.config.options import pytest_flags
+from fidelity.config.settings import Settings, resolve
 from fidelity.errors import (
     ConfigError,
     FidelityError,
@@ -21,9 +22,8 @@ from fidelity.errors import (
     NotApplicable,
     Violation,
 )
+from fidelity.measure import Beside, Measure
 from fidelity.runs.junit import write_junit
-from fidelity.measure import Measure
-from fidelity.config.options import pytest_flags
 from fidelity.runs.plan import (
     PREFILL_TOKENS_PER_S,
     PlannedClaim,
@@ -33,9 +33,10 @@ from fidelity.runs.plan import (
 )
 from fidelity.runs.progress import ProgressMeter, copy_of
 from fidelity.runs.run import Finished, Order, Run
-from fidelity.config.settings import Settings, resolve
 from fidelity.runs.summary import COLUMNS, summary_lines, without_run_folder
 from fidelity.runs.termination import Termination
+from fidelity.verdicts.claims import claim_of, left_out, refuse_double_ids, replayed_items
+from fidelity.verdicts.decisions import Claim
 from fidelity.verdicts.verdict import EXIT_INTERRUPTED
 from fidelity.words import Outcome
 
@@ -49,6 +50,25 @@ def _never_opened(settings: Settings, folder: Path) -> Any:
     from fidelity.deployment.deployment import open_deployment
 
     return open_deployment(settings, run_dir=folder)
+
+
+async def _open_golden(settings: Settings, folder: Path) -> Any:
+    from fidelity.deployment.deployment import open_deployment
+
+    logs = folder / "golden"
+    if settings.target.launch:
+        logs.mkdir(exist_ok=True)
+    return await open_deployment(settings, run_dir=logs)
+
+
+def _left_out_words(left_out: Mapping[str, str]) -> str:
+    """Say which claims are no part of a run, grouped by what they need."""
+    needs = Counter(left_out.values())
+    return "; ".join(
+        f"{count} {'claim needs' if count == 1 else 'claims need'} {need},"
+        f" and {'is' if count == 1 else 'are'} no part of this run"
+        for need, count in needs.items()
+    )
 
 
 class PytestRun:
@@ -77,6 +97,7 @@ class PytestRun:
             self.settings = resolve(pytest_flags(config))
             if self._replayed:
                 items = session.items[:] = replayed_items(items, self.settings.run_dir)
+            items, self.left_out = self._part_of_run(session, items)
             self._items = {item.nodeid: claim_of(item) for item in items}
             refuse_double_ids(self._items)
         except (ConfigError, JournalError) as error:
@@ -84,11 +105,32 @@ class PytestRun:
         self._only_claims = len(items) == len(session.items)
         self.command = self.settings.redactor.arguments(_command(config))
 
+    def _part_of_run(
+        self, session: pytest.Session, items: Sequence[pytest.Item]
+    ) -> tuple[list[pytest.Item], dict[str, str]]:
+        """Deselect the claims that need what this run does not have; return the rest, and those.
+
+        Raises:
+            ConfigError: none is left.
+        """
+        missing = left_out(items, {"golden"} if self.settings.beside is not None else set())
+        gone = [item for item in items if claim_of(item).id in missing]
+        kept = [item for item in items if claim_of(item).id not in missing]
+        if gone:
+            if not kept:
+                raise ConfigError(f"nothing to measure: {_left_out_words(missing)}")
+            session.items[:] = [item for item in session.items if item not in gone]
+            session.config.hook.pytest_deselected(items=gone)
+        return kept, missing
+
     @property
     def opening_line(self) -> str:
-        """Say what is measured; empty when `fidelity run` said so already."""
+        """Say what is measured; what `fidelity run` said already is not repeated."""
         called = self._config.pluginmanager.has_plugin("fidelity-command")
-        return "" if called else f"fidelity: {self.settings.measured}"
+        lines = [] if called else [f"fidelity: {self.settings.measured}"]
+        if self.left_out:
+            lines.append(f"fidelity: {_left_out_words(self.left_out)}")
+        return "\n".join(lines)
 
     def status_line(self, nodeid: str, outcome: Outcome) -> str:
         """Return a line for one claim in place of pytest's letter; "" leaves the letter."""
@@ -123,6 +165,8 @@ class PytestRun:
             claims=tuple(self._items.values()),
             command=self.command,
             opener=opener,
+            golden_opener=_open_golden,
+            left_out=self.left_out,
             meter=self._meter,
             root=self._config.invocation_params.dir,
             stop_after=self._replayed,
@@ -194,7 +238,20 @@ class PytestRun:
             deployment=deployment,
             settings=self.settings,
             planning=True,
+            beside=self._planned_golden(),
         )
+
+    def _planned_golden(self) -> Beside:
+        golden = self.settings.beside
+        if golden is None:
+            return Beside()
+        deployment: Any = PlannedDeployment(
+            name=golden.target.name,
+            base_url=golden.target.base_url or "",
+            model=golden.model or "",
+            expects=golden.target.expects,
+        )
+        return Beside(deployment=deployment)
 
     def shape(
         self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport

@@ -5,28 +5,27 @@ A deployment that cannot be opened does not end the run: every claim then ends i
 
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.from_thread
 
+from fidelity.errors import HarnessError, TrafficRefused
+from fidelity.measure import Beside, Measure
+from fidelity.records import Finding, PatchState, Verdict
 from fidelity.runs import manifest, resuming
-
-from fidelity.verdicts import verdict
 from fidelity.runs.asking import Asker, Desk, Meter
 from fidelity.runs.breaker import Breaker
-from fidelity.verdicts.decisions import Claim
-from fidelity.errors import HarnessError, TrafficRefused
 from fidelity.runs.journal import FILE_NAME, LATEST, Journal, new_run_folder, point_latest
-from fidelity.measure import Measure
-from fidelity.records import Finding, PatchState, Verdict
+from fidelity.verdicts import verdict
+from fidelity.verdicts.decisions import Claim
 from fidelity.words import Blame, Outcome
 
 if TYPE_CHECKING:
-    from fidelity.deployment.deployment import Deployment
     from fidelity.config.settings import Settings
+    from fidelity.deployment.deployment import Deployment
 
 RUNS = "runs"
 
@@ -42,6 +41,7 @@ class Order:
         claims: all that were collected, in order.
         command: what repeats this run.
         opener: opens the deployment; called in the run's event loop.
+        golden_opener: opens the golden deployment, where the settings name one; likewise.
         meter: told of progress.
         root: folder that runs/ lies in.
     """
@@ -50,10 +50,13 @@ class Order:
     claims: tuple[Claim, ...]
     command: tuple[str, ...]
     opener: Opener
+    golden_opener: Opener
     meter: Meter
     root: Path
     stop_after: str = ""
     """Of a replay: id of the one trial to ask."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Claims that are no part of this run, with what they would need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,7 @@ class Run:
         self._stack = contextlib.ExitStack()
         self._deployment: Deployment | None = None
         self._failure: HarnessError | None = None
+        self._golden = Beside()
         self._breaker = Breaker()
         self.folder, self.journal = self._open_journal()
         self._epoch_base = 1 + max((m.epoch for m in self.journal.manifests), default=-1)
@@ -127,11 +131,26 @@ class Run:
             self._deployment = deployment
             self._stack.callback(self._portal.call, deployment.aclose)
             resuming.refuse_other_model(self.journal, self.folder, deployment.model)
+            self._open_golden()
         self._epoch()
+
+    def _open_golden(self) -> None:
+        """Open the deployment to compare with; claims that need it say why it is not there."""
+        settings = self._order.settings.beside
+        if settings is None:
+            return
+        try:
+            opened = self._portal.call(self._order.golden_opener, settings, self.folder)
+        except HarnessError as failure:
+            self._golden = Beside(failure=failure)
+        else:
+            self._golden = Beside(deployment=opened)
+            self._stack.callback(self._portal.call, opened.aclose)
 
     def _epoch(self) -> int:
         """Return the current epoch; its first use in a new one writes that epoch's manifest."""
-        since_opened = self._deployment.client.epochs.epoch if self._deployment is not None else 0
+        opened = (self._deployment, self._golden.deployment)
+        since_opened = sum(one.client.epochs.epoch for one in opened if one is not None)
         epoch = self._epoch_base + since_opened
         if epoch != self._epoch_seen:
             self._epoch_seen = epoch
@@ -145,6 +164,8 @@ class Run:
                     epoch=epoch,
                     command=self._order.command,
                     planned=self._planned,
+                    golden=self._golden,
+                    left_out=self._order.left_out,
                 )
             )
         return epoch
@@ -195,6 +216,7 @@ class Run:
             journal=self.journal,
             deployment=self._deployment,
             settings=self._order.settings,
+            beside=self._golden,
         )
 
     def record_without_decision(

@@ -43,6 +43,8 @@ _SPELLINGS = {
     "q8": "int8",
     "q4": "int4",
 }
+DTYPES = tuple(_ROUNDING_NATS)
+"""Names by which a deployment may declare what it computes in."""
 
 
 class ScoredToken(NamedTuple):

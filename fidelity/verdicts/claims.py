@@ -1,7 +1,7 @@
 """Which tests are claims: those that ask for the fixture `measure` of this plugin."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,11 @@ from fidelity.runs.journal import FILE_NAME
 from fidelity.verdicts.decisions import Claim
 
 FIXTURE = "measure"
+MARK = "fidelity_requires"
+"""Mark of a test whose claim is part of a run only where the run has what it names."""
+REQUIREMENTS = {
+    "golden": "a golden deployment to compare with: --fidelity-golden NAME_OR_URL",
+}
 _FIRST_SENTENCE = re.compile(r"\A(.+?)(?:\.\s|\.\Z|\n\s*\n|\Z)", re.DOTALL)
 
 
@@ -26,6 +31,27 @@ def _title(item: pytest.Item) -> str:
     documentation = getattr(getattr(item, "obj", None), "__doc__", None) or ""
     found = _FIRST_SENTENCE.match(documentation.strip())
     return " ".join(found.group(1).split()) if found else ""
+
+
+def left_out(items: Sequence[pytest.Item], present: Collection[str]) -> dict[str, str]:
+    """Return the claims that need what the run does not have: id -> that, in words.
+
+    Args:
+        items: tests that make claims.
+        present: names of `REQUIREMENTS` that the run has.
+
+    Raises:
+        ConfigError: a test requires something that nobody knows.
+    """
+    missing: dict[str, str] = {}
+    for item in items:
+        for name in (name for mark in item.iter_markers(MARK) for name in mark.args):
+            if name not in REQUIREMENTS:
+                known = ", ".join(REQUIREMENTS)
+                raise ConfigError(f"{item.nodeid} requires {name!r}, which is none of: {known}")
+            if name not in present:
+                missing.setdefault(claim_of(item).id, REQUIREMENTS[name])
+    return missing
 
 
 def refuse_double_ids(items: Mapping[str, Claim]) -> None:

@@ -700,3 +700,45 @@ def test_a_report_that_cannot_be_written_hides_no_verdict(pytester, suites, monk
     result = run(pytester)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*the report could not be written*No space left on device*"])
+
+
+BESIDE = """
+import pytest
+from fake_deployment import probe, probes
+
+@pytest.mark.fidelity_requires("golden")
+def test_two_agree(measure):
+    assert measure.golden is not None
+
+def test_recall(measure):
+    measure.control("positive", "cut", [probe(f"c{i}", False) for i in range(4)])
+    measure.rate_at_least(measure.ask(probes(22)), 0.80, title="recall >= 0.80")
+"""
+
+
+def test_claims_that_need_a_golden_are_no_part_of_a_run_without_one(pytester, suites):
+    suites(both=BESIDE)
+    result = run(pytester)
+    manifest = records(pytester)[0]
+    assert manifest.planned_claims == ("both/recall",)
+    assert list(manifest.left_out) == ["both/two_agree"]
+    assert manifest.golden is None
+    result.stdout.fnmatch_lines(["*1 claim needs a golden deployment*--fidelity-golden*no part*"])
+    assert result.ret == 0
+
+
+def test_a_golden_that_does_not_open_is_an_error_of_the_claims_that_need_it(pytester, suites):
+    suites(both=BESIDE)
+    result = run(pytester, "--fidelity-golden=http://127.0.0.1:1/v1")
+    found = findings(pytester)
+    assert found["both/two_agree"].outcome is Outcome.ERROR
+    assert found["both/recall"].outcome is Outcome.PASS
+    assert "127.0.0.1:1" in records(pytester)[0].golden.failure
+    assert result.ret == 2
+
+
+def test_nothing_but_such_claims_is_refused_in_words(pytester, suites):
+    suites(both=BESIDE.partition("def test_recall")[0])
+    result = run(pytester)
+    assert result.ret == 2
+    assert "nothing to measure: 1 claim needs a golden deployment" in result.stdout.str()

@@ -237,9 +237,63 @@ def test_ci_facts_come_from_the_environment(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("golden", "stock"), ("patch", ["index_keys=int4"]), ("inputs", "dumps"), ("device", "cuda")],
+    [("patch", ["index_keys=int4"]), ("inputs", "dumps"), ("device", "cuda")],
 )
 def test_a_reserved_setting_is_refused_and_never_ignored(tmp_path, name, value):
     flags = {"base_url": "http://127.0.0.1:9/v1", "model": "x", name: value}
     with pytest.raises(ConfigError, match=rf"{name} \(flag .*no use for it yet"):
         resolve(flags, environ={}, cwd=tmp_path)
+
+
+GOLDEN = """
+default = "mine"
+[deployments.mine]
+base_url = "http://a/v1"
+[deployments.stock]
+base_url = "http://b/v1"
+model = "stock-model"
+api_key_env = "STOCK_KEY"
+dtype = "float16"
+allow = ["disruptive"]
+"""
+
+
+class TestGolden:
+    def resolved(self, tmp_path, golden, env=None, **flags):
+        (tmp_path / "fidelity.toml").write_text(GOLDEN)
+        env = {"STOCK_KEY": "stock-secret-1234"} if env is None else env
+        return resolve({"golden": golden, **flags}, environ=env, cwd=tmp_path)
+
+    def test_a_name_brings_its_own_model_key_and_dtype(self, tmp_path):
+        settings = self.resolved(tmp_path, "stock", model="my-model", launch_arg=["--x"])
+        golden = settings.beside
+        assert (golden.target.name, golden.model) == ("stock", "stock-model")
+        assert (golden.api_key, golden.dtype) == ("stock-secret-1234", "float16")
+        assert (settings.model, settings.api_key, settings.dtype) == ("my-model", None, None)
+        assert golden.launch_arg == ()
+
+    def test_it_gets_passive_traffic_whatever_the_file_allows(self, tmp_path):
+        settings = self.resolved(tmp_path, "stock", allow=["load,disruptive"])
+        assert settings.beside.allow == (Traffic.PASSIVE,)
+
+    def test_the_caps_of_the_run_are_its_caps(self, tmp_path):
+        settings = self.resolved(tmp_path, "stock", max_tokens="500", concurrency="2")
+        assert (settings.beside.max_tokens, settings.beside.concurrency) == (500, 2)
+
+    def test_a_url_gets_no_key_that_was_meant_for_another_server(self, tmp_path):
+        env = {"OPENAI_API_KEY": "key-of-the-subject"}
+        settings = self.resolved(tmp_path, "http://c:1/v1", env=env, base_url="http://d/v1")
+        assert settings.api_key == "key-of-the-subject"
+        assert (settings.beside.api_key, settings.beside.target.base_url) == (None, "http://c:1/v1")
+
+    def test_its_key_never_reaches_the_disk(self, tmp_path):
+        settings = self.resolved(tmp_path, "stock")
+        assert settings.redactor.text("x stock-secret-1234 y") == "x [redacted] y"
+        assert "stock-secret-1234" not in repr(settings)
+
+    def test_an_unknown_name_is_refused(self, tmp_path):
+        with pytest.raises(ConfigError, match="stok"):
+            self.resolved(tmp_path, "stok")
+
+    def test_without_one_there_is_none(self):
+        assert resolve({"base_url": "http://a/v1"}, environ={}).beside is None
