@@ -111,7 +111,10 @@ class ChatEndpoint:
             raise InvalidRequest(
                 f"reasoning_effort is {effort!r}, but this model knows: none, {', '.join(known)}."
             )
-        return self._serving.engine.config.default_thinking if asked is None else asked
+        if asked is not None:
+            return asked
+        engine = self._serving.engine
+        return engine.ops.default_thinking() or engine.config.default_thinking
 
 
 class ChatRun:

@@ -159,6 +159,8 @@ class Engine:
                 settings=kernels.Settings(
                     index_topk=self.architecture.index_topk,
                     index_head_dim=self.architecture.index_head_dim,
+                    head_dim=self.architecture.head_dim,
+                    rope_dim=self.architecture.rope_dim,
                     implementation=self.config.kernels,
                 ),
             )

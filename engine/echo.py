@@ -29,6 +29,10 @@ class NoOps:
         """None."""
         return []
 
+    def default_thinking(self) -> bool:
+        """No patch, no thinking."""
+        return False
+
 
 class EchoEngine:
     """The echo model with the front end of the real engine."""

@@ -47,6 +47,9 @@ class Ops(Protocol):
     def patch_states(self) -> list[dict[str, Any]]:
         """Every known patch: name, state, calls, value."""
 
+    def default_thinking(self) -> bool:
+        """Whether patch default_thinking makes a chat think that does not say."""
+
 
 class EngineParts(Protocol):
     """An engine by its parts. Looked up at each call, so that a part may be replaced."""

@@ -58,6 +58,23 @@ class RunVerdict(StrEnum):
     UNDECIDED = "undecided"
 
 
+class PatchVerdict(StrEnum):
+    """Of one patch, within a scope."""
+
+    EXONERATED = "exonerated"
+    CONVICTED = "convicted"
+    INERT = "inert"
+    UNDECIDED = "undecided"
+
+
+class Question(StrEnum):
+    """What a check of a patch asks."""
+
+    IMPLEMENTATION = "implementation"
+    FORMAT = "choice of format"
+    PROOF = "proof"
+
+
 class ControlKind(StrEnum):
     """A trial whose outcome is known beforehand."""
 

@@ -31,3 +31,17 @@ def check_rope_dim(rope_dim: int, head_dim: int) -> None:
     """Rotated channels come in adjacent pairs at the end of the head."""
     if rope_dim % 2 or not 0 <= rope_dim <= head_dim:
         refuse("rope_dim", rope_dim, f"an even number of channels from 0 to head_dim = {head_dim}")
+
+
+def check_float(argument: str, tensor: Tensor, *, like: Tensor | None = None) -> None:
+    """Refuse what is not fp32, bf16 or fp16, or lies on another device than `like`."""
+    if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        refuse(argument, tensor.dtype, "float32, bfloat16, float16")
+    if like is not None and tensor.device != like.device:
+        refuse(argument, f"a tensor on {tensor.device}", f"one on {like.device}, as the others")
+
+
+def check_finite_eps(argument: str, value: float) -> None:
+    """Refuse an epsilon that is negative, infinite or NaN."""
+    if not 0 <= value < float("inf"):
+        refuse(argument, value, "a finite number >= 0")

@@ -8,10 +8,19 @@ import torch
 
 from kernels.baseline import attention, compress, indexer, mhc, moe, norms, output, pages
 from kernels.checks import refuse
+from kernels.expert_parts import expert_functions
 from kernels.index_keys import IndexKeys
 from kernels.native.build import load_library
 from kernels.native.ops import NativeOps
-from kernels.patch import Binding, Patch, PatchUnsupported, Settings, UnknownPatch, split_request
+from kernels.patch import (
+    Binding,
+    Installation,
+    Patch,
+    PatchUnsupported,
+    Settings,
+    UnknownPatch,
+    split_request,
+)
 from kernels.table import PATCHES
 
 OP_NAMES = (
@@ -28,7 +37,7 @@ class Ops:
     an `Ops` looks the name up at call time. Nothing here is global. One thread calls at a time.
 
     Attributes:
-        calls: op name -> calls since binding.
+        calls: op name -> calls since binding; "patch.NAME" -> runs of that patch's own code.
         implementation: "native" or "torch", what the ops really are.
         index_keys: allocate, store, read of index keys in the bound format.
         index_topk: compressed entries that a query may read.
@@ -50,6 +59,7 @@ class Ops:
     experts: Callable[..., Any]
     shared_expert: Callable[..., Any]
     grouped_output: Callable[..., Any]
+    default_thinking: Callable[[], bool]
 
     def __init__(
         self,
@@ -59,8 +69,9 @@ class Ops:
         index_keys: IndexKeys,
         index_topk: int,
         patches: Sequence[tuple[Patch, str, bool]],
+        calls: dict[str, int],
     ) -> None:
-        self.calls: dict[str, int] = {}
+        self.calls = calls
         self.implementation = implementation
         self.index_topk = index_topk
         self._patches = tuple(patches)
@@ -146,12 +157,12 @@ def bind(
     wanted = _requested(patches)
     states: list[tuple[Patch, str, bool]] = []
     parsed: dict[str, Any] = {}
+    bindings: dict[str, Binding] = {}
     for patch in PATCHES:
         off = patch.baseline_value(settings)
-        value = wanted.get(patch.name, off)
-        parsed[patch.name] = patch.parse(
-            Binding(value=value, settings=settings, device=device, dtype=dtype)
-        )
+        value = wanted.get(patch.name, off) or patch.bare or ""
+        bindings[patch.name] = Binding(value=value, settings=settings, device=device, dtype=dtype)
+        parsed[patch.name] = patch.parse(bindings[patch.name])
         states.append((patch, value, value != off))
     keys: IndexKeys = parsed["index_keys"]
     implementation = _implementation(settings.implementation, device, dtype)
@@ -159,10 +170,40 @@ def bind(
         functions = NativeOps(load_library(), keys).functions(OP_NAMES)
     else:
         functions = _torch_functions(keys)
+    functions["default_thinking"] = lambda: parsed["default_thinking"]
+    calls: dict[str, int] = {}
+    for patch, _, on in states:
+        if on and patch.install is not None:
+            patch.install(
+                Installation(
+                    functions=functions,
+                    parsed=parsed[patch.name],
+                    binding=bindings[patch.name],
+                    count=_counter(calls, patch.ops[0]),
+                )
+            )
+    _join_experts(functions)
     return Ops(
         functions,
         implementation=implementation,
         index_keys=keys,
         index_topk=parsed["index_topk"],
         patches=states,
+        calls=calls,
     )
+
+
+def _counter(calls: dict[str, int], name: str) -> Callable[[], None]:
+    calls[name] = 0
+
+    def count() -> None:
+        calls[name] += 1
+
+    return count
+
+
+def _join_experts(functions: dict[str, Callable[..., Any]]) -> None:
+    """Patches may replace the product with an expert's weights, its activation, or both."""
+    product, activation = functions.pop("_expert_product", None), functions.pop("_swiglu", None)
+    if product is not None or activation is not None:
+        functions.update(expert_functions(product, activation, functions["shared_expert"]))

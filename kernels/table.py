@@ -1,7 +1,7 @@
 """The table of patches: explicit, in reading order. A patch that is not here does not exist."""
 
-from kernels import index_keys
-from kernels.patch import Binding, Patch, PatchUnsupported
+from kernels import index_keys, mhc_bf16
+from kernels.patch import Binding, Installation, Patch, PatchUnsupported
 
 MOST_ENTRIES = 1 << 18  # a million tokens at the smallest published rate, 4
 
@@ -26,7 +26,43 @@ INDEX_TOPK = Patch(
     source="config key index_topk of DeepSeek-V4",
 )
 
-PATCHES: tuple[Patch, ...] = (index_keys.PATCH, INDEX_TOPK)
+
+def _parse_thinking(binding: Binding) -> bool:
+    if binding.value not in ("on", "off"):
+        raise PatchUnsupported(
+            "default_thinking", f"value {binding.value[:40]!r}; accepted: on, off"
+        )
+    return binding.value == "on"
+
+
+def _install_thinking(into: Installation) -> None:
+    def default_thinking() -> bool:
+        into.count()
+        return True
+
+    into.functions["default_thinking"] = default_thinking
+
+
+# Changes what the chat encoder writes where a request does not say whether to think.
+DEFAULT_THINKING = Patch(
+    name="default_thinking",
+    phase="encoding",
+    ops=("patch.default_thinking",),
+    values="on | off",
+    bare="on",
+    baseline_value=lambda _settings: "off",
+    parse=_parse_thinking,
+    install=_install_thinking,
+    summary="default thinking mode of the chat encoder",
+    source="SGLANG_DEFAULT_THINKING in SGLang's chat serving",
+)
+
+PATCHES: tuple[Patch, ...] = (
+    index_keys.PATCH,
+    INDEX_TOPK,
+    mhc_bf16.PATCH,
+    DEFAULT_THINKING,
+)
 
 if len({patch.name for patch in PATCHES}) != len(PATCHES):
     raise ValueError("two patches in kernels/table.py have one name; each name must be unique")

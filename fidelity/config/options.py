@@ -47,7 +47,7 @@ class Option:
     per_deployment: bool = False
     """True when [deployments.NAME] may set it too."""
     refused: str = ""
-    """What to do instead, of a name that is reserved: setting it is an error, never ignored."""
+    """What to do instead, of an option that only microtests take: never ignored by claims."""
 
     @property
     def dest(self) -> str:
@@ -90,19 +90,19 @@ OPTIONS: tuple[Option, ...] = (
         kind=TEXT,
         split=split_shell,
         default=(),
-        help="reserved: patch of the microtests, NAME or NAME=VALUE; repeatable",
+        help="patch of the microtests (suites/patches), NAME or NAME=VALUE; repeatable",
         refused="--launch-arg=--patch=NAME switches a patch of the embedded engine on",
     ),
     Option(
         name="checkpoint",
         kind=PATH,
-        help="reserved: checkpoint folder of the microtests",
+        help="checkpoint folder of the microtests",
         refused="--launch-arg=--model=DIR serves another checkpoint",
     ),
     Option(
         name="inputs",
         kind=PATH,
-        help="reserved: folder of dumped activations for the microtests",
+        help="folder of dumped activations for the microtests",
         refused="leave it out",
     ),
     Option(
@@ -116,7 +116,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="device",
         kind=one_of(("cpu", "cuda")),
-        help="reserved: device of the microtests",
+        help="device of the microtests: cpu or cuda",
         refused="--launch-arg=--device --launch-arg=cuda runs the embedded engine on a GPU",
     ),
     Option(

@@ -104,7 +104,8 @@ def resolve(
         value, origin = _resolve_one(option, flags, env, target, file)
         if option.refused and value:
             raise ConfigError(
-                f"{option.name} ({origin}): this version has no use for it yet; {option.refused}"
+                f"{option.name} ({origin}): only microtests (suites/patches) take it;"
+                f" {option.refused}"
             )
         values[option.dest] = value
         origins.append(Setting(name=option.dest, value=_shown(value), origin=origin))
@@ -161,6 +162,38 @@ def _golden(
 def _secrets_of(golden: Mapping[str, Any]) -> list[str]:
     key = golden.get("api_key")
     return [*golden.get("headers_from_env", {}).values(), *([key] if key else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicrotestSettings:
+    """What the microtests of patches are told; they measure no deployment."""
+
+    patch: tuple[str, ...]
+    """NAME or NAME=VALUE; empty: every patch."""
+    checkpoint: Path | None
+    inputs: Path | None
+    device: str
+    seed: int
+    run_dir: Path | None
+
+
+def resolve_microtests(
+    flags: Mapping[str, object], *, environ: Mapping[str, str] | None = None
+) -> MicrotestSettings:
+    """Resolve what the microtests are told: flag, then environment, then default.
+
+    Raises:
+        ConfigError: a value cannot be read.
+    """
+    env = dict(os.environ if environ is None else environ)  # noqa: TID251 - the one reader
+    _refuse_misspelled(env)
+    values: dict[str, Any] = {}
+    for field_ in fields(MicrotestSettings):
+        option = BY_DEST[field_.name]
+        given = _from_flag_or_env(option, flags, env)
+        values[field_.name] = option.default if given is None else given[0]
+    values["device"] = values["device"] or "cpu"
+    return MicrotestSettings(**values)
 
 
 def _settings(

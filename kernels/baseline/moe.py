@@ -1,5 +1,7 @@
 """Mixture of experts: routing, routed experts, shared expert."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
@@ -104,23 +106,32 @@ def experts(
     Returns: [T, H] in x's dtype, accumulated in fp32 in ascending expert id.
     """
     check_experts(x, ids, weights, gate_up, down)
-    choices = ids.shape[1]
-    flat = ids.flatten().long()
-    order = flat.argsort(stable=True)
-    counts = torch.bincount(flat, minlength=gate_up.shape[0]).tolist()
-    if len(counts) > gate_up.shape[0]:
-        refuse("ids", f"expert {len(counts) - 1}", f"0..{gate_up.shape[0] - 1}")
     out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    for expert, token, pick in expert_groups(ids, gate_up.shape[0]):
+        gate, up = linear(x[token], gate_up[expert]).chunk(2, dim=-1)
+        part = linear(swiglu(gate, up, limit), down[expert]).float()
+        out.index_add_(0, token, part * weights.flatten()[pick][:, None])
+    return out.to(x.dtype)
+
+
+def expert_groups(ids: Tensor, experts: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(expert, its tokens int64 [N], places in the flattened ids int64 [N]), by ascending expert.
+
+    Raises: ValueError: an id without an expert.
+    """
+    flat = ids.flatten().long()
+    if flat.numel() and int(flat.min()) < 0:
+        refuse("ids", f"expert {int(flat.min())}", f"0..{experts - 1}")
+    order = flat.argsort(stable=True)
+    counts = torch.bincount(flat, minlength=experts).tolist()
+    if len(counts) > experts:
+        refuse("ids", f"expert {len(counts) - 1}", f"0..{experts - 1}")
     first = 0
     for expert, count in enumerate(counts):
         if count:
             pick = order[first : first + count]
             first += count
-            token = pick // choices
-            gate, up = linear(x[token], gate_up[expert]).chunk(2, dim=-1)
-            part = linear(swiglu(gate, up, limit), down[expert]).float()
-            out.index_add_(0, token, part * weights.flatten()[pick][:, None])
-    return out.to(x.dtype)
+            yield expert, pick // ids.shape[1], pick
 
 
 def shared_expert(

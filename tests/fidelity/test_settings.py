@@ -239,9 +239,9 @@ def test_ci_facts_come_from_the_environment(tmp_path):
     ("name", "value"),
     [("patch", ["index_keys=int4"]), ("inputs", "dumps"), ("device", "cuda")],
 )
-def test_a_reserved_setting_is_refused_and_never_ignored(tmp_path, name, value):
+def test_a_setting_of_the_microtests_is_refused_by_claims(tmp_path, name, value):
     flags = {"base_url": "http://127.0.0.1:9/v1", "model": "x", name: value}
-    with pytest.raises(ConfigError, match=rf"{name} \(flag .*no use for it yet"):
+    with pytest.raises(ConfigError, match=rf"{name} \(flag .*only microtests"):
         resolve(flags, environ={}, cwd=tmp_path)
 
 

@@ -7,6 +7,7 @@ from kernels import PATCHES, NativeUnavailable, PatchUnsupported, Settings, Unkn
 from kernels.native import build
 
 SOURCE = '__attribute__((visibility("default"))) int k(void) { return %d; }\n'
+NAMES = ["index_keys", "index_topk", "mhc_bf16", "default_thinking"]
 SETTINGS = Settings(index_topk=32, index_head_dim=64, implementation="torch")
 
 
@@ -19,13 +20,13 @@ def states(ops):
 
 
 def test_the_table_lists_every_patch_on_or_off():
-    assert [patch.name for patch in PATCHES] == ["index_keys", "index_topk"]
-    assert states(bind_torch()) == {
-        "index_keys": ("off", 0, "fp32"),
-        "index_topk": ("off", 0, "32"),
-    }
+    off = states(bind_torch())
+    assert list(off) == [patch.name for patch in PATCHES] == NAMES
+    assert off.pop("index_keys") == ("off", 0, "fp32")
+    assert off.pop("index_topk") == ("off", 0, "32")
+    assert set(off.values()) == {("off", 0, "off")}
     on = bind_torch("index_topk=64", "index_keys=int4,row,rotate")
-    assert states(on) == {
+    assert states(on) == states(bind_torch()) | {
         "index_keys": ("on", 0, "int4,row,rotate"),
         "index_topk": ("on", 0, "64"),
     }
@@ -60,7 +61,18 @@ def test_a_patch_that_is_on_proves_that_it_ran(bound, ragged, randn, implementat
         ops.index_select(
             randn(16, 3, 32), randn(16, 3), storage, m=4, topk=ops.index_topk, batch=batch
         )
-    assert states(ops) == {"index_keys": ("on", 1, "bf16"), "index_topk": ("on", 2, "2")}
+    on = {name: state for name, state in states(ops).items() if state[0] == "on"}
+    assert on == {"index_keys": ("on", 1, "bf16"), "index_topk": ("on", 2, "2")}
+
+
+def test_a_kernel_counts_its_own_runs_and_is_absent_when_off(randn):
+    on, off = bind_torch("mhc_bf16"), bind_torch("mhc_bf16=off")
+    arguments = (randn(2, 4, 8), randn(24, 32), randn(24), randn(3))
+    for ops in (on, off):
+        ops.mhc_pre(*arguments, rms_eps=1e-6, hc_eps=1e-6, iters=2)
+    assert states(on)["mhc_bf16"] == ("on", 1, "on")
+    assert states(off)["mhc_bf16"] == ("off", 0, "off")
+    assert "patch.mhc_bf16" not in off.calls
 
 
 def test_an_op_can_be_replaced_on_one_instance(randn):
@@ -77,7 +89,7 @@ def test_an_unknown_patch_names_the_closest():
         UnknownPatch, match=r"unknown patch 'index_key'; did you mean 'index_keys'\?"
     ):
         bind_torch("index_key=int4")
-    with pytest.raises(UnknownPatch, match=r"Known: index_keys, index_topk"):
+    with pytest.raises(UnknownPatch, match=r"Known: default_thinking, .*index_keys, index_topk"):
         bind_torch("x" * 500)
 
 

@@ -1,0 +1,1 @@
+"""What a microtest of a patch found: checks, the verdict over them, and files that expire."""

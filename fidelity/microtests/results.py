@@ -1,0 +1,55 @@
+"""What is written down of one patch: its checks, its verdict, and the scope in which both hold."""
+
+import msgspec
+
+from fidelity.words import Ladder, PatchVerdict, Question
+
+SCHEMA_VERSION = 1
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verdict holds for. It expires when any of these changes."""
+
+    code: str
+    """sha256 over the source files of the patch."""
+    dtype: str
+    """Declared format, in words."""
+    shapes: tuple[str, ...]
+    """Each input as name[sizes], sorted; every shape that was measured."""
+    data: str
+    """Where the inputs come from: "synthetic", a checkpoint, a dump."""
+    device: str
+    """Device name and the versions of what computes on it."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured figure and what is asked of it."""
+
+    question: Question
+    name: str
+    value: float
+    limit: float | None = None
+    """Largest accepted value; None where no such number is asked for."""
+    holds: bool | None = None
+    """None: reported only, it decides nothing."""
+    rung: Ladder | None = None
+    where: str = ""
+    """Case, output, row: where the worst value stands."""
+    cases: int = 1
+    """How often it was measured; the worst is shown."""
+    sentence: str = ""
+    """What was seen against what, in one sentence; always there when `holds` is False."""
+
+
+class PatchReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on one patch."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    verdict: PatchVerdict
+    ladder: Ladder | None
+    reason: str
+    scope: Scope
+    checks: tuple[Check, ...] = ()
+    at: str = ""
+    """UTC, ISO 8601."""

@@ -1,0 +1,140 @@
+"""What a rounding becomes over many layers, and at the logits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fidelity.microtests.results import Check
+from fidelity.statistics.ladder import Difference, rung
+from fidelity.tensors.compare import compare
+from fidelity.words import Question
+
+DEPTHS = (21, 43, 61)
+KL_NATS = 0.05
+"""Margin for a choice of format: mean KL at the logits; 5 % in perplexity."""
+GROWTH = 2.0
+"""Largest growth of an error over depth, as a multiple of how bf16 rounding grows there."""
+
+Op = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Layers in which the error of an op compounds, down to logits.
+
+    Attributes:
+        step: (op, x, layer) -> x of the next layer; any shape whose first dimension is tokens.
+        start: x before the first layer.
+        head: [V, channels of a token]; logits are head @ (x / rms(x)).
+        depths: where errors are measured, ascending.
+    """
+
+    step: Callable[[Op, Tensor, int], Tensor]
+    start: Tensor
+    head: Tensor
+    depths: tuple[int, ...] = DEPTHS
+
+
+def compounding_checks(
+    candidate: Op, reference: Op, stack: Stack, *, where: str
+) -> tuple[Check, ...]:
+    """Run candidate, truth, and the truth rounded to bf16 (the null arm) side by side.
+
+    Returns: at each depth the error (reported) and the KL (decided); the growth over depth
+        (decided). An error of nothing at all grows by nothing.
+    """
+    arms = {"truth": reference, "candidate": candidate, "null": _rounded_outputs(reference)}
+    states = dict.fromkeys(arms, stack.start)
+    checks: list[Check] = []
+    errors: dict[str, list[float]] = {"candidate": [], "null": []}
+    for layer in range(stack.depths[-1]):
+        states = {arm: stack.step(op, states[arm], layer) for arm, op in arms.items()}
+        if layer + 1 in stack.depths:
+            spot = f"{where}, {layer + 1} layers"
+            for arm, found in errors.items():
+                found.append(compare(states[arm], states["truth"]).relative)
+            checks += _at_depth(states, stack.head, errors, spot, layer + 1)
+    grown = {arm: found[-1] / found[0] if found[0] else 1.0 for arm, found in errors.items()}
+    limit = GROWTH * grown["null"]
+    checks.append(
+        Check(
+            question=Question.FORMAT,
+            name="growth of the error over depth",
+            value=grown["candidate"],
+            limit=limit,
+            holds=grown["candidate"] <= limit,
+            rung=rung(Difference(size=grown["candidate"], null_floor=limit)),
+            where=where,
+            sentence=f"the error grows {grown['candidate']:.2f} times from {stack.depths[0]} to"
+            f" {stack.depths[-1]} layers, more than {limit:.2f}, twice what bf16 rounding does"
+            f" ({where})",
+        )
+    )
+    return tuple(checks)
+
+
+def _at_depth(
+    states: dict[str, Tensor],
+    head: Tensor,
+    errors: dict[str, list[float]],
+    where: str,
+    depth: int,
+) -> list[Check]:
+    found = compare(states["candidate"], states["truth"])
+    kl = mean_kl_nats(states["candidate"], states["truth"], head)
+    null = mean_kl_nats(states["null"], states["truth"], head)
+    reported = [
+        ("relative error", found.relative),
+        ("relative error of bf16 rounding", errors["null"][-1]),
+        ("cosine difference", found.cosine_difference),
+        ("KL at the logits of bf16 rounding, nats", null),
+    ]
+    checks = [
+        Check(question=Question.FORMAT, name=f"{name}, {depth} layers", value=value, where=where)
+        for name, value in reported
+    ]
+    checks.append(
+        Check(
+            question=Question.FORMAT,
+            name=f"KL at the logits, nats, {depth} layers",
+            value=kl,
+            limit=KL_NATS,
+            holds=kl <= KL_NATS,
+            rung=rung(Difference(size=kl, null_floor=KL_NATS)),
+            where=where,
+            sentence=f"mean KL at the logits is {kl:.2g} nats after {depth} layers, above"
+            f" {KL_NATS} (bf16 rounding: {null:.2g}; {where})",
+        )
+    )
+    return checks
+
+
+def mean_kl_nats(candidate: Tensor, truth: Tensor, head: Tensor) -> float:
+    """Mean over tokens of KL(truth || candidate) at the logits; Inf where one is not finite."""
+    logs = []
+    for x in (truth, candidate):
+        flat = x.double().flatten(1).cpu()
+        flat = flat / flat.square().mean(1, keepdim=True).sqrt().clamp(min=1e-30)
+        logs.append(torch.log_softmax(flat @ head.double().cpu().T, dim=1))
+    kl = (logs[0].exp() * (logs[0] - logs[1])).sum(1).mean()
+    return float(kl) if bool(kl.isfinite()) else float("inf")
+
+
+def _rounded_outputs(op: Op) -> Op:
+    """The op with its floating outputs rounded to bf16: harmless by common consent."""
+
+    def rounded(*args: Any, **kwargs: Any) -> Any:
+        made = op(*args, **kwargs)
+        if isinstance(made, Tensor):
+            return _bf16(made)
+        parts = [_bf16(part) if isinstance(part, Tensor) else part for part in made]
+        return tuple(parts)
+
+    return rounded
+
+
+def _bf16(x: Tensor) -> Tensor:
+    return x.bfloat16().to(x.dtype) if x.dtype.is_floating_point else x

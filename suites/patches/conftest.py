@@ -1,0 +1,109 @@
+"""Microtests of patches: their settings, one examination a patch, and the verdicts at the end."""
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:  # `kernels` and `reference` are never installed
+    sys.path.insert(0, str(ROOT))
+
+import hypothesis  # noqa: E402
+import torch  # noqa: E402
+
+from fidelity.config import options  # noqa: E402
+from fidelity.config.settings import MicrotestSettings, resolve_microtests  # noqa: E402
+from fidelity.errors import ConfigError  # noqa: E402
+from suites.patches.examination import Examination, Examinations  # noqa: E402
+
+BAD_USAGE = 2
+EXAMPLES = 25  # irregular shapes of each patch
+_ALL = pytest.StashKey[Examinations]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Resolve the settings once; a device that is not there is refused."""
+    try:
+        settings = resolve_microtests(options.pytest_flags(config))
+    except ConfigError as error:
+        pytest.exit(f"fidelity: {error}", BAD_USAGE)
+    known = {_patch_of(path) for path in Path(__file__).parent.glob("test_*.py")}
+    unknown = {text.partition("=")[0] for text in settings.patch} - known
+    if unknown:
+        pytest.exit(
+            f"fidelity: --fidelity-patch: no microtest of {', '.join(sorted(unknown))}; there are"
+            f" {', '.join(sorted(known))}",
+            BAD_USAGE,
+        )
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        pytest.exit("fidelity: --fidelity-device is cuda, but torch sees no GPU here", BAD_USAGE)
+    torch.set_num_threads(1)
+    hypothesis.settings.register_profile(
+        "microtests", deadline=None, derandomize=True, database=None, max_examples=EXAMPLES
+    )
+    hypothesis.settings.load_profile("microtests")
+    config.stash[_ALL] = Examinations(settings)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say what repeats the run."""
+    settings = config.stash[_ALL].settings
+    return f"microtests: device {settings.device}, seed {settings.seed}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep only the patches that were asked for."""
+    wanted = {text.partition("=")[0] for text in config.stash[_ALL].settings.patch}
+    if not wanted:
+        return
+    dropped = [item for item in items if _is_ours(item) and _patch_of(item.path) not in wanted]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item not in dropped]
+
+
+@pytest.fixture(scope="session")
+def settings(request: pytest.FixtureRequest) -> MicrotestSettings:
+    """Device, seed, and what else the user chose."""
+    return request.config.stash[_ALL].settings
+
+
+@pytest.fixture(scope="module")
+def examination(request: pytest.FixtureRequest) -> Examination:
+    """Return the examination of the patch that this file is named after."""
+    return request.config.stash[_ALL].of(_patch_of(request.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails leaves its patch undecided, unless a check has convicted it already."""
+    report = yield
+    if report.failed and _is_ours(item):
+        reason = str(call.excinfo.value if call.excinfo else report.longrepr)
+        item.config.stash[_ALL].of(_patch_of(item.path)).failed(f"{item.name}: {reason[:300]}")
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print and store the verdict on each patch."""
+    reports = config.stash[_ALL].conclude()
+    if not reports:
+        return
+    terminalreporter.section("patches")
+    for report in reports:
+        ladder = f" ({report.ladder})" if report.ladder else ""
+        terminalreporter.write_line(f"{report.verdict:<11} {report.name}{ladder}: {report.reason}")
+    terminalreporter.write_line(f"verdicts: {config.stash[_ALL].folder}")
+
+
+def _is_ours(item: pytest.Item) -> bool:
+    return Path(__file__).parent in item.path.parents
+
+
+def _patch_of(path: Path) -> str:
+    return path.stem.removeprefix("test_")

@@ -1,0 +1,158 @@
+"""All evidence on one patch, from several tests, and the verdict over it."""
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kernels
+from fidelity.config.settings import MicrotestSettings
+from fidelity.errors import Violation
+from fidelity.microtests.judge import judge
+from fidelity.microtests.results import Check, PatchReport, Scope
+from fidelity.microtests.verdict_files import save
+from fidelity.tensors import Case, Stack, compounding_checks, examine_patch
+from fidelity.tensors.patch import called
+from fidelity.words import PatchVerdict, Question
+
+KERNELS = Path(kernels.__file__).parent
+SHARED = ("batch.py", "checks.py", "expert_parts.py", "prepared.py", "gpu/launch.py")
+NEEDS = (Question.IMPLEMENTATION, Question.FORMAT, Question.PROOF)
+
+
+class Examination:
+    """Collects checks of one patch; raises at the first that does not hold."""
+
+    def __init__(self, name: str, settings: MicrotestSettings) -> None:
+        self.name = name
+        self.device = torch.device(settings.device)
+        self.seed = settings.seed
+        self._checks: list[Check] = []
+        self._scopes: list[Scope] = []
+        self._failures: list[str] = []
+
+    def generator(self) -> torch.Generator:
+        """Return a source of synthetic inputs, the same at each run with this seed."""
+        return torch.Generator().manual_seed(self.seed)
+
+    def code(self) -> list[Path]:
+        """Return the files whose change ends the verdict's life."""
+        own = (f"{self.name}.py", f"gpu/{self.name}.py", "table.py")
+        return [path for part in (*own, *SHARED) if (path := KERNELS / part).is_file()]
+
+    def patch(
+        self,
+        candidate: Any,
+        baseline: Any,
+        reference: Any,
+        cases: Case | Iterable[Case],
+        **more: Any,
+    ) -> PatchReport:
+        """Examine as `assert_patch` does, and keep the checks.
+
+        Raises:
+            Violation: a check does not hold.
+        """
+        options = {"device": self.device, "code": self.code(), "changes_format": False, **more}
+        report = examine_patch(candidate, baseline, reference, cases, name=self.name, **options)
+        self._scopes.append(report.scope)
+        self.take(report.checks)
+        return report
+
+    def compounding(self, candidate: Any, reference: Any, stack: Stack) -> None:
+        """Ask the question of format over many layers.
+
+        Raises:
+            Violation: the error grows, or the logits move, beyond the margin.
+        """
+        stack = dataclasses.replace(
+            stack, start=stack.start.to(self.device), head=stack.head.to(self.device)
+        )
+        self.take(compounding_checks(candidate, reference, stack, where="stack"))
+
+    def ran(self, on: kernels.Ops, off: kernels.Ops, op: str) -> None:
+        """Prove that the patch is bound and has run, and that nothing of it is there when off.
+
+        Raises:
+            Violation: it never ran, or it runs although it is off.
+        """
+        counter = f"patch.{self.name}"
+        state = next(s for s in on.patch_states() if s["name"] == self.name)
+        self.take([called(int(state["calls"]))])
+        mine = getattr(on, op) is not getattr(off, op) and counter not in off.calls
+        sentence = f"{op} counts calls of {self.name} although the patch is off"
+        self.proof("absent when off", float(not mine), holds=mine, sentence=sentence)
+
+    def take(self, checks: Iterable[Check]) -> None:
+        """Keep further checks.
+
+        Raises:
+            Violation: one of them does not hold.
+        """
+        checks = list(checks)
+        self._checks += checks
+        broken = [check for check in checks if check.holds is False]
+        if broken:
+            raise Violation(f"{self.name}: {broken[0].sentence}")
+
+    def proof(self, name: str, value: float, *, holds: bool, sentence: str) -> None:
+        """Keep one proof, such as a call count."""
+        check = Check(
+            question=Question.PROOF, name=name, value=value, holds=holds, sentence=sentence
+        )
+        self.take([check])
+
+    def failed(self, sentence: str) -> None:
+        """Remember a test that ended otherwise than by a check."""
+        if not any(check.holds is False for check in self._checks):
+            self._failures.append(sentence)
+
+    def conclude(self) -> PatchReport | None:
+        """Return the verdict over everything that was measured; None when nothing was."""
+        if not (self._checks or self._failures):
+            return None
+        failures = [
+            Check(question=Question.PROOF, name="test", value=1, holds=False, sentence=text)
+            for text in self._failures
+        ]
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        checks = [*self._checks, *failures]
+        return judge(self.name, self._scope(), checks, needs=NEEDS, at=at)
+
+    def _scope(self) -> Scope:
+        scopes = self._scopes
+
+        def joined(field: str) -> str:
+            return "; ".join(dict.fromkeys(getattr(scope, field) for scope in scopes))
+
+        return Scope(
+            code=scopes[0].code if scopes else "",
+            dtype=joined("dtype"),
+            shapes=tuple(sorted({shape for scope in scopes for shape in scope.shapes})),
+            data=joined("data"),
+            device=joined("device"),
+        )
+
+
+class Examinations:
+    """One examination a patch."""
+
+    def __init__(self, settings: MicrotestSettings) -> None:
+        self.settings = settings
+        self.folder = (settings.run_dir or Path("runs")) / "patches"
+        self._by_name: dict[str, Examination] = {}
+
+    def of(self, name: str) -> Examination:
+        """Return the examination of this patch, begun at its first test."""
+        return self._by_name.setdefault(name, Examination(name, self.settings))
+
+    def conclude(self) -> list[PatchReport]:
+        """Judge every patch, write each verdict to its file, and return them, the worst first."""
+        reports = [report for e in self._by_name.values() if (report := e.conclude()) is not None]
+        for report in reports:
+            save(report, self.folder)
+        order = list(PatchVerdict)[::-1]
+        return sorted(reports, key=lambda report: (order.index(report.verdict), report.name))
