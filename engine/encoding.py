@@ -195,24 +195,42 @@ class ChatEncoder:
     def merge_tool_results(self, messages: Sequence[Message]) -> list[Message]:
         """Tool results as user text, neighbouring user messages as one, a blank line between.
 
-        Results stand in the order of the calls that they answer, whatever order they came in.
+        Results stand in the order of the calls that they answer, whatever order they came in, and
+        whatever a user said between them: that stays in its place.
         """
         merged: list[Message] = []
         order: dict[str, int] = {}
-        results: list[tuple[int, str]] = []
+        run: list[Message] = []
         for message in messages:
-            if message["role"] == "tool":
-                rank = order.get(message.get("tool_call_id", ""), 0)
-                results.append((rank, self._result(message["content"])))
+            if message["role"] in ("user", "tool"):
+                run.append(message)
                 continue
-            _append_results(merged, results)
-            results = []
-            if message["role"] == "assistant":
-                calls = message.get("tool_calls") or []
+            self._append_run(merged, run, order)
+            run = []
+            if calls := message.get("tool_calls"):
                 order = {call["id"]: i for i, call in enumerate(calls)}
-            _append(merged, message)
-        _append_results(merged, results)
+            merged.append(message)
+        self._append_run(merged, run, order)
         return merged
+
+    def _append_run(
+        self, merged: list[Message], run: Sequence[Message], order: dict[str, int]
+    ) -> None:
+        """One user message of neighbouring user messages and tool results."""
+        if not run:
+            return
+        results = sorted(
+            (message for message in run if message["role"] == "tool"),
+            key=lambda message: order.get(message.get("tool_call_id", ""), 0),
+        )
+        in_order = iter(results)
+        texts = [
+            message["content"]
+            if message["role"] == "user"
+            else self._result(next(in_order)["content"])
+            for message in run
+        ]
+        merged.append({"role": "user", "content": "\n\n".join(texts)})
 
     def _result(self, content: str) -> str:
         return self.spec.tool_result.start + content + self.spec.tool_result.end
@@ -249,17 +267,3 @@ def _is_string(value: object) -> str:
 
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _append(merged: list[Message], message: Message) -> None:
-    if message["role"] == "user" and merged and merged[-1]["role"] == "user":
-        joined = merged[-1]["content"] + "\n\n" + message["content"]
-        merged[-1] = {"role": "user", "content": joined}
-    else:
-        merged.append(message)
-
-
-def _append_results(merged: list[Message], results: list[tuple[int, str]]) -> None:
-    if results:
-        ordered = [text for _, text in sorted(results, key=lambda result: result[0])]
-        _append(merged, {"role": "user", "content": "\n\n".join(ordered)})
