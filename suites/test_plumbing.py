@@ -5,7 +5,7 @@ Claim: answers, streams, token counts, parameters, tool calls, logprobs and refu
 Why it breaks in practice: parsers and detokenizers lose what falls between two tokens; gateways
   cap, cut and cache; parameters are accepted and ignored; overflow is cut without a word.
 A failure means: the named promise is broken; the trial holds the request that shows it.
-Cost: about 150 short requests (10k tokens); exchanges are shared between claims.
+Cost: about 230 short requests (14k tokens); exchanges are shared between claims.
 Needs: chat; each claim says what else, and is not applicable without it.
 """
 
@@ -13,10 +13,14 @@ import pytest
 
 from fidelity.checks.conformance import Check, hold, name_of
 from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
+from fidelity.checks.plumbing_alternatives import ALTERNATIVES
+from fidelity.checks.plumbing_completions import COMPLETIONS
 from fidelity.checks.plumbing_counts import COUNTS
+from fidelity.checks.plumbing_formats import FORMATS
 from fidelity.checks.plumbing_history import HISTORY
 from fidelity.checks.plumbing_limits import ENDS, STOPS
 from fidelity.checks.plumbing_logprobs import LOGPROBS
+from fidelity.checks.plumbing_parameters import PARAMETERS
 from fidelity.checks.plumbing_refusals import REFUSALS
 from fidelity.checks.plumbing_sampling import SAMPLING
 from fidelity.checks.plumbing_shape import SHAPES, STREAMS
@@ -79,13 +83,25 @@ def test_history_reaches_the_model(measure: Measure, check: Check) -> None:
     hold(measure, check)
 
 
-@pytest.mark.parametrize("check", SAMPLING, ids=name_of)
+@pytest.mark.parametrize("check", [*SAMPLING, *PARAMETERS], ids=name_of)
 def test_parameters_matter(measure: Measure, check: Check) -> None:
     """What is accepted is obeyed, and stays with its request."""
     hold(measure, check)
 
 
-@pytest.mark.parametrize("check", LOGPROBS, ids=name_of)
+@pytest.mark.parametrize("check", FORMATS, ids=name_of)
+def test_formats_are_obeyed_or_refused(measure: Measure, check: Check) -> None:
+    """What is accepted binds the answer, or reaches the model."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", COMPLETIONS, ids=name_of)
+def test_completions_keep_their_own_api(measure: Measure, check: Check) -> None:
+    """Of /completions, and of an answer that the last message begins."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", [*LOGPROBS, *ALTERNATIVES], ids=name_of)
 def test_logprobs_are_of_their_tokens(measure: Measure, check: Check) -> None:
     """Of generated tokens and of given text."""
     hold(measure, check)

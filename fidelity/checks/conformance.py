@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fidelity.checks.conformance_wire import Line, Undecided, Unsupported, Wire
+from fidelity.checks.conformance_failures import is_to_blame, words_of
+from fidelity.checks.conformance_wire import Failed, Line, Refused, Undecided, Unsupported, Wire
 from fidelity.endpoint import json_shape as shape
 from fidelity.probes.probe import Ask, Probe, ProbeResult, excerpt
 from fidelity.words import Outcome, Traffic
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 Wires = Sequence[Wire]
 Collect = Callable[[Line], Awaitable[Wires]]
 Judge = Callable[[Wires], list[str]]
-_UNDECIDED, _UNSUPPORTED = "undecided", "unsupported"
+_UNDECIDED, _UNSUPPORTED, _REFUSED = "undecided", "unsupported", "refused"
 _MOST_PROBLEMS = 3
 
 
@@ -49,6 +51,7 @@ class Check:
         needs: capabilities without which there is nothing to send.
         feature: capability that a refusal in words makes not applicable; "" where none may.
         optional: a refusal in words is not applicable, though no capability stands for it.
+        refusable: a refusal in words keeps the promise: the claim is "obeyed, or refused".
         cost_tokens: of all requests.
         cost_requests: of all.
         traffic: class of the requests.
@@ -63,6 +66,7 @@ class Check:
     needs: tuple[str, ...] = ()
     feature: str = ""
     optional: bool = False
+    refusable: bool = False
     cost_tokens: int = 60
     cost_requests: int = 1
     traffic: Traffic = Traffic.PASSIVE
@@ -86,7 +90,9 @@ def hold(measure: Measure, check: Check) -> None:
     trials = measure.ask([_probe(check)])
     finding = measure.all_true_finding(trials, title=check.title)
     finding = _worded(finding, trials[0], check, measure.deployment.expects)
-    for damage in check.damages if trials[0].ok else ():
+    refused = trials[0].cell.get("result") == _REFUSED
+    damages = (_WORDLESS,) if refused else check.damages
+    for damage in damages if trials[0].ok else ():
         if check.kept and not _applies(damage, check.kept[0]):
             # the judge is not blind: it was given nothing that this damage could show in
             reason = f"the exchange holds nothing that could be damaged ({damage.what})"
@@ -104,6 +110,13 @@ def _content(wire: Wire) -> tuple[object, ...]:
     elif wire.body.startswith(b"{"):
         body = wire.json()
     return wire.status, wire.facts, body
+
+
+def _without_words(wires: Wires) -> Wires:
+    return [wire if wire.status == HTTPStatus.OK else replace(wire, body=b"") for wire in wires]
+
+
+_WORDLESS = Damage(what="the refusal is left without a word", apply=_without_words)
 
 
 def _applies(damage: Damage, wires: Wires) -> bool:
@@ -147,12 +160,30 @@ async def measured(check: Check, line: Line, damage: Damage | None = None) -> Pr
         problems = check.judge(wires if damage is None else damage.apply(wires))
     except shape.Malformed as error:
         problems = [f"a body of another shape: {error}"]
+    except Failed as failed:
+        if not await is_to_blame(line, failed):
+            raise
+        problems = [words_of(failed)]
     except Undecided as why:
         return _no_result(_UNDECIDED, why)
+    except Refused as why:
+        if not check.refusable:
+            return _of_unsupported(check, why)
+        if why.wire.said:
+            return ProbeResult(ok=True, cell={"result": _REFUSED, "reason": excerpt(str(why), 500)})
+        problems = [f"{why.wire.label}: refused with {why.wire.status} and no word"]
     except Unsupported as why:
-        if check.feature or check.optional:
-            return _no_result(_UNSUPPORTED, why)
-        problems = [str(why)]
+        return _of_unsupported(check, why)
+    return _of_problems(problems)
+
+
+def _of_unsupported(check: Check, why: Unsupported) -> ProbeResult:
+    if check.feature or check.optional:
+        return _no_result(_UNSUPPORTED, why)
+    return _of_problems([str(why)])
+
+
+def _of_problems(problems: list[str]) -> ProbeResult:
     if not problems:
         return ProbeResult(ok=True)
     shown = "; ".join(excerpt(problem, 300) for problem in problems[:_MOST_PROBLEMS])

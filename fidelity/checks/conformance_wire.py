@@ -1,7 +1,8 @@
 """HTTP exchanges as conformance checks see them: the very bytes, and what can be read from them.
 
 A request goes out once per run: checks that look at the same exchange share it. A server that is
-busy is waited for; one that fails (5xx), or refuses the key, is trouble and no answer.
+busy is waited for; one that fails (5xx), or refuses the key, is trouble and no answer. A 500 that
+comes again, while plain requests are answered, is an answer after all: it belongs to that request.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from fidelity.endpoint.client import Client
+    from fidelity.endpoint.replies import RawReply
     from fidelity.probes.probe import Ask
 
 _NO_ANSWER = frozenset({401, 403})
+ITS_OWN_FAILURE = frozenset({500, 501})
+"""Of the server's own code; gateways in front of it say 502, 503, 504 and more."""
 _PER_BYTE = 0.5
 """Tokens reserved for a byte of a request: more than any prompt of these checks takes."""
 
@@ -43,6 +47,22 @@ class Undecided(Exception):
 
 class Unsupported(Exception):
     """The server refuses in words what the claim is about."""
+
+
+class Refused(Unsupported):
+    """The server refuses the request of a claim; `wire` is the exchange."""
+
+    def __init__(self, sentence: str, wire: Wire) -> None:
+        super().__init__(sentence)
+        self.wire = wire
+
+
+class Failed(EndpointError):
+    """The server answered 500; `wire` is the exchange. Trouble, unless the request is to blame."""
+
+    def __init__(self, sentence: str, wire: Wire) -> None:
+        super().__init__(sentence)
+        self.wire = wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +128,11 @@ class Wire:
         """Return the answer, merged from its deltas where it was streamed.
 
         Raises:
-            Unsupported: the request was refused.
+            Refused: the request was refused.
             json_shape.Malformed: the body is of another shape.
         """
         if self.status != 200:
-            raise Unsupported(f"{self.label}: refused with {self.status} ({self.said!r})")
+            raise Refused(f"{self.label}: refused with {self.status} ({self.said!r})", self)
         draft = Draft()
         for body in self.events():
             draft.add(body)
@@ -281,17 +301,38 @@ class Line:
                 method=method, url=f"{client.transport.base_url}{path}", model=client.server.model
             )
             kind = reply.headers.get("content-type", "")
-            raise trouble(asked, reply.status, kind, reply.body, client.transport.redactor)
-        return Wire(
-            label=label,
-            path=path,
-            sent=dict(sent or {}),
-            raw_sent="" if content is None else content.decode(errors="replace"),
-            status=reply.status,
-            headers=reply.headers,
-            body=reply.body,
-            request_id=reply.request_id,
+            failure = trouble(asked, reply.status, kind, reply.body, client.transport.redactor)
+            if reply.status not in ITS_OWN_FAILURE:
+                raise failure
+            raise Failed(str(failure), _wire_of(label, path, sent, content, reply))
+        return _wire_of(label, path, sent, content, reply)
+
+    async def resend(self, wire: Wire) -> Wire:
+        """Send the very same request again; any status is an answer. Both go into the evidence."""
+        again = await self._send(
+            wire.path,
+            label=f"{wire.label}, once more",
+            sent=wire.sent or None,
+            content=wire.raw_sent.encode() if wire.raw_sent else None,
+            any_status=True,
         )
+        self._ask.exchanges += [wire.exchange(), again.exchange()]
+        return again
+
+
+def _wire_of(
+    label: str, path: str, sent: Mapping[str, Any] | None, content: bytes | None, reply: RawReply
+) -> Wire:
+    return Wire(
+        label=label,
+        path=path,
+        sent=dict(sent or {}),
+        raw_sent="" if content is None else content.decode(errors="replace"),
+        status=reply.status,
+        headers=reply.headers,
+        body=reply.body,
+        request_id=reply.request_id,
+    )
 
 
 _books: weakref.WeakKeyDictionary[Client, dict[str, Wire]] = weakref.WeakKeyDictionary()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fidelity.probes.dialogue import Message
 
 _SAID = "The old clock tower stands by the river, and nine white horses wait at the stone bridge."
+_BRIEF = "Be brief."
 _LATER = "A silver boat sails to the winter harbor, and seven lamps burn in the music school."
 _RENDERED_SHARE = 0.75
 """Of a text's own tokens that must show in the prompt: marks of roles come on top."""
@@ -207,11 +208,12 @@ def _unrendered(place: int) -> Damage:
 
 
 def _role_check(role: str, *, optional: bool = False) -> Check:
-    turn = {"role": role, "content": _SAID}
+    """Both arms have a turn of the role: a template may put a default text where there is none."""
+    brief, turn = ({"role": role, "content": text} for text in (_BRIEF, f"{_BRIEF} {_SAID}"))
     return Check(
         name=f"{role}_text_is_rendered",
         title=f"what stands in a {role} message is part of the prompt",
-        collect=_longer(COUNTING, [turn, *COUNTING]),
+        collect=_longer([brief, *COUNTING], [turn, *COUNTING]),
         judge=_judge_longer,
         damages=(_unrendered(1),),
         optional=optional,

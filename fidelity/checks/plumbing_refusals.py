@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _TOKENS = 8
 _HALF_A_PAIR = '{"role": "user", "content": "a \\ud83d b"}'
+_TEXT_PART = {"type": "text", "text": "Count from 1 to 12."}
 _ENDS_SOON = [" ", "\n", "e", "1"]
 """Stop strings of a request that a server may wrongly accept: it must not run on."""
 
@@ -66,6 +67,13 @@ _REFUSED: dict[str, Callable[[str], bytes]] = {
     "stop_is_a_number": _body({"stop": 5}),
     "tools_are_a_text": _body({"tools": "get_weather"}),
     "stream_is_a_text": _body({"stream": "perhaps"}),
+    "n_is_zero": _body({"n": 0}),
+    "seed_is_a_text": _body({"seed": "many"}),
+    "frequency_penalty_is_a_text": _body({"frequency_penalty": "high"}),
+    "unknown_response_format": _body({"response_format": {"type": "no_such_format"}}),
+    "unknown_content_part": _body(
+        {"messages": [{"role": "user", "content": [_TEXT_PART, {"type": "no_such_part", "a": 1}]}]}
+    ),
 }
 """Requests that no server can make sense of."""
 _LENIENT: dict[str, Callable[[str], bytes]] = {

@@ -76,6 +76,7 @@ class Transport:
         self.root_url = _root(self.base_url)
         self.redactor = redactor or Redactor()
         self._max_body_bytes = max_body_bytes
+        self._one_each = False
         self._http = httpx.AsyncClient(
             headers={
                 "User-Agent": "fidelity-harness",
@@ -148,8 +149,12 @@ class Transport:
             EndpointError: unreachable or cut.
         """
         try:
-            request = self._http.build_request(method, url, content=content, headers=headers)
+            sent = {**(headers or {}), **({"Connection": "close"} if self._one_each else {})}
+            request = self._http.build_request(method, url, content=content, headers=sent)
             response = await self._http.send(request, stream=True)
+            # A server that counts the requests of a connection closes it behind the last: one that
+            # is on its way by then is lost. From here on each gets a connection of its own.
+            self._one_each = self._one_each or "max=" in response.headers.get("keep-alive", "")
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, ValueError) as error:
             raise self._trouble(method, url, error) from error
         try:

@@ -316,6 +316,7 @@ FAULTS = (
     fault("healthy"),
     fault(
         "drops a delta",
+        "begun_answer_goes_on_alike",
         "plain_answer",
         "cut_answer",
         "reasoning",
@@ -347,6 +348,7 @@ FAULTS = (
     ),
     fault(
         "says stop in streams",
+        "begun_answer_goes_on_alike",
         "cut_answer",
         "nothing_is_held_back_for_a_stop_that_never_comes",
         "nothing_spills_when_reasoning_is_cut",
@@ -368,6 +370,7 @@ FAULTS = (
     fault("wrong total", "usage_adds_up", tell=on_one_shot(more_total_tokens)),
     fault(
         "one token too many",
+        "ids_spell_the_answer",
         "usage_adds_up",
         "stream_tells_the_same_usage",
         "completion_tokens_are_those_generated",
@@ -404,6 +407,7 @@ FAULTS = (
     ),
     fault(
         "logprobs of the token before",
+        "sampled_tokens_have_one_value",
         "values_are_of_the_chosen_token",
         "given_text_is_scored_as_generated",
         tell=on_one_shot(shifted_logprobs),
@@ -428,11 +432,13 @@ FAULTS = (
         "given_tokens_have_their_own_logprob",
         tell=shifted_prompt_logprobs,
     ),
-    fault("seed ignored", "seed_repeats", ask=without("seed")),
+    fault("seed ignored", "seed_is_a_text", "seed_repeats", ask=without("seed")),
     fault("stop ignored", *STOPS, "stop_is_a_number", ask=without("stop")),
     fault("top_p ignored", "top_p_matters", "top_p_above_one", ask=without("top_p")),
     fault(
         "penalties ignored",
+        "presence_penalty_matters",
+        "frequency_penalty_is_a_text",
         "frequency_penalty_matters",
         ask=without("frequency_penalty", "presence_penalty"),
     ),
@@ -446,6 +452,10 @@ FAULTS = (
     ),
     fault(
         "logprobs ignored",
+        "zero_alternatives_leave_the_logprobs",
+        "bytes_spell_their_token",
+        "sampled_tokens_have_one_value",
+        "no_alternatives_unless_asked",
         "tokens_spell_the_answer",
         "values_are_of_the_chosen_token",
         "as_many_alternatives_as_asked",

@@ -10,15 +10,20 @@ from pathlib import Path
 import httpx
 import pytest
 from fault_transport import FaultTransport, Upstream
-from plumbing_faults import FAULTS
+from parameter_faults import FAULTS as PARAMETER_FAULTS
+from plumbing_faults import FAULTS as PLUMBING_FAULTS
 
 from fidelity.checks.conformance import measured
 from fidelity.checks.conformance_wire import Line
 from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
+from fidelity.checks.plumbing_alternatives import ALTERNATIVES
+from fidelity.checks.plumbing_completions import COMPLETIONS
 from fidelity.checks.plumbing_counts import COUNTS
+from fidelity.checks.plumbing_formats import FORMATS
 from fidelity.checks.plumbing_history import HISTORY
 from fidelity.checks.plumbing_limits import ENDS, STOPS
 from fidelity.checks.plumbing_logprobs import LOGPROBS
+from fidelity.checks.plumbing_parameters import PARAMETERS
 from fidelity.checks.plumbing_refusals import REFUSALS
 from fidelity.checks.plumbing_sampling import SAMPLING
 from fidelity.checks.plumbing_shape import SHAPES, STREAMS
@@ -32,10 +37,11 @@ from fidelity.endpoint.server_calls import Server
 from fidelity.probes.probe import Ask
 from fidelity.words import Traffic
 
+FAULTS = (*PLUMBING_FAULTS, *PARAMETER_FAULTS)
 ROOT = Path(__file__).parents[2]
 CHECKS = (
     *(*SHAPES, *STREAMS, *COUNTS, *ENDS, *STOPS, *TWINS, *TOOLS, *REASONING, *HISTORY),
-    *(*SAMPLING, *LOGPROBS, *REFUSALS, *LOAD),
+    *(*SAMPLING, *PARAMETERS, *FORMATS, *LOGPROBS, *ALTERNATIVES, *COMPLETIONS, *REFUSALS, *LOAD),
     *(overflow(name, 32_768, "quick") for name in OVERFLOWS),
 )
 

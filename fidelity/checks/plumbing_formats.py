@@ -1,0 +1,179 @@
+"""Formats of answers and of prompts: what a server accepts must be obeyed, and reach the model.
+
+A response_format binds the answer; a tool or an image that is taken and dropped makes the model
+answer another question than was asked. A server that does not have one refuses it in words.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fidelity.checks.conformance import Check, Damage
+from fidelity.checks.conformance_wire import Undecided, together
+from fidelity.checks.plumbing_questions import COUNTING, WEATHER
+from fidelity.checks.plumbing_shape import edited
+from fidelity.probes.dialogue import user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fidelity.checks.conformance import Wires
+    from fidelity.checks.conformance_wire import Line
+
+_JSON_TOKENS = 48
+_SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["blue"]}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
+
+
+# ---- response_format
+
+
+async def _json_object(line: Line) -> Wires:
+    wire = await line.chat(
+        [user("Describe a red fox in one JSON object.")],
+        label="response_format json_object",
+        max_tokens=_JSON_TOKENS,
+        stream=False,
+        temperature=0.0,
+        extra={"response_format": {"type": "json_object"}},
+    )
+    return [wire]
+
+
+async def _json_schema(line: Line) -> Wires:
+    form = {"name": "answer", "schema": _SCHEMA, "strict": True}
+    wire = await line.chat(
+        COUNTING,
+        label="response_format json_schema",
+        max_tokens=_JSON_TOKENS,
+        stream=False,
+        temperature=0.0,
+        extra={"response_format": {"type": "json_schema", "json_schema": form}},
+    )
+    return [wire]
+
+
+def _judge_object(wires: Wires) -> list[str]:
+    """An answer that max_tokens cut must at least have begun as an object."""
+    draft = wires[0].answer()
+    text = "".join(draft.text).strip()
+    if draft.finish_reason == "length":
+        return [] if text.startswith("{") or not text else [f"no JSON object begins here: {text!r}"]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return [f"the answer is no JSON: {text!r}"]
+    return [] if isinstance(value, dict) else [f"the answer is no object: {text!r}"]
+
+
+def _judge_schema(wires: Wires) -> list[str]:
+    draft = wires[0].answer()
+    text = "".join(draft.text).strip()
+    if draft.finish_reason == "length" and text.startswith("{"):
+        raise Undecided(f"the answer was cut before its end: {text!r}")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return [f"a schema was given, and the answer is no JSON: {text!r}"]
+    return [] if value == {"colour": "blue"} else [f"the answer breaks the schema: {text!r}"]
+
+
+def _prose(body: dict[str, Any]) -> None:
+    body["choices"][0]["message"]["content"] = "A red fox is an animal."
+    body["choices"][0]["finish_reason"] = "stop"
+
+
+# ---- tools and parts that a text model cannot have
+
+
+async def _with_tool(line: Line) -> Wires:
+    return await together(
+        line.chat(COUNTING, label="without a tool", max_tokens=1, stream=False),
+        line.chat(COUNTING, label="with a tool", tools=[WEATHER], max_tokens=1, stream=False),
+    )
+
+
+async def _with_part(line: Line) -> Wires:
+    text = {"type": "text", "text": "Describe it."}
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PIXEL}"}}
+    return await together(
+        line.chat([user([text])], label="a text part", max_tokens=1, stream=False),  # type: ignore[arg-type]
+        line.chat([user([text, image])], label="and an image", max_tokens=1, stream=False),  # type: ignore[arg-type]
+    )
+
+
+_PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAE"
+    "hQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+"""A PNG of one pixel."""
+
+
+def _judge_more(what: str) -> Callable[[Wires], list[str]]:
+    """Return a judge of two exchanges: what the second has more must show in its prompt."""
+
+    def judge(wires: Wires) -> list[str]:
+        few, many = (wire.answer().usage.get("prompt_tokens") for wire in wires)
+        if few is None or many is None:
+            raise Undecided("the server tells no usage, so nothing shows what it rendered")
+        if many > few:
+            return []
+        counts = f"{few} prompt tokens without it, {many} with it"
+        return [f"{what} is accepted and never reaches the model: {counts}"]
+
+    return judge
+
+
+def _as_without(wires: Wires) -> Wires:
+    if wires[1].status != 200:
+        wires = [wires[0], replace(wires[1], status=200)]
+    return [wires[0], wires[1].with_json(wires[0].json())]
+
+
+_DROPPED = Damage(what="the longer prompt is counted as the shorter", apply=_as_without)
+
+
+FORMATS = (
+    Check(
+        name="json_object_is_an_object",
+        title="response_format json_object gives a JSON object, or is refused",
+        collect=_json_object,
+        judge=_judge_object,
+        damages=(edited("the answer becomes prose", _prose),),
+        refusable=True,
+    ),
+    Check(
+        name="json_schema_is_obeyed",
+        title="response_format json_schema gives what the schema says, or is refused",
+        collect=_json_schema,
+        judge=_judge_schema,
+        damages=(edited("the answer becomes prose", _prose),),
+        refusable=True,
+    ),
+    Check(
+        name="tools_are_rendered_or_refused",
+        title="a tool that is accepted is part of the prompt",
+        collect=_with_tool,
+        judge=_judge_more("a tool"),
+        damages=(_DROPPED,),
+        needs=("usage",),
+        refusable=True,
+        cost_requests=2,
+    ),
+    Check(
+        name="images_are_read_or_refused",
+        title="an image that is accepted is part of the prompt",
+        collect=_with_part,
+        judge=_judge_more("an image"),
+        damages=(_DROPPED,),
+        needs=("usage",),
+        refusable=True,
+        cost_requests=2,
+    ),
+)
