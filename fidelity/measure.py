@@ -101,6 +101,11 @@ class Measure:
         return tuple(self._needs)
 
     @property
+    def fresh_trials(self) -> list[Trial]:
+        """Trials of the classes that were opened so far."""
+        return [trial for found in self._opened for trial in found.trials]
+
+    @property
     def claim(self) -> str:
         """Id of the claim."""
         return self._claim.id
@@ -233,6 +238,7 @@ class Measure:
         *,
         threshold: float = CLASS_THRESHOLD,
         n: int = CLASS_TRIALS,
+        concurrency: int | None = None,
     ) -> list[OpenedClass]:
         """Ask `n` fresh probes of every class with a miss; the next decision counts them in.
 
@@ -245,10 +251,11 @@ class Measure:
             fresh: returns that many new probes of one class; their keys are unique in the class.
             threshold: the class's claim.
             n: fresh probes a class.
+            concurrency: of the probes of one class; the deployment's when not given.
         """
 
         def asked(name: str) -> list[Trial]:
-            return self.ask(fresh(name, n), arm=f"class {name}", stage=2)
+            return self.ask(fresh(name, n), arm=f"class {name}", stage=2, concurrency=concurrency)
 
         opened = second_stage(trials, classes, asked, threshold=threshold)
         self._opened += opened

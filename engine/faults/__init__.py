@@ -23,7 +23,10 @@ _TEXTS = ("NAME", "KIND", "RUNG", "REPORT", "TRIGGER")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a fault file declares. `suites`: stems of the suite files expected to see it."""
+    """What a fault file declares.
+
+    `suites`: stems of the suite files expected to see it; `twins`: names of the twins in them.
+    """
 
     name: str
     kind: str
@@ -32,12 +35,13 @@ class Fault:
     trigger: str
     patch: str | None
     suites: tuple[str, ...]
+    twins: tuple[str, ...]
     path: Path
     module: ModuleType
 
     def as_dict(self) -> dict[str, Any]:
         """Return the declared fields, for `python -m engine faults --json`."""
-        fields = ("name", "kind", "rung", "report", "trigger", "patch", "suites")
+        fields = ("name", "kind", "rung", "report", "trigger", "patch", "suites", "twins")
         return {field: getattr(self, field) for field in fields}
 
 
@@ -123,6 +127,7 @@ def _read(module: ModuleType, path: Path) -> Fault:
         trigger=module.TRIGGER,
         patch=module.PATCH,
         suites=tuple(sorted(module.SUITES)),
+        twins=tuple(sorted(getattr(module, "TWINS", ()))),
         path=path,
         module=module,
     )

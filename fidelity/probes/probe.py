@@ -42,6 +42,8 @@ class ProbeResult:
     cell: Mapping[str, str | int | float] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
     """Paths that this trial proves: "cold", "cached", "aborted", ..."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Figures behind the score, as JSON, bounded."""
 
 
 Script = Callable[["Ask"], Awaitable[ProbeResult]]

@@ -14,15 +14,15 @@ import anyio
 import anyio.from_thread
 import msgspec
 
-from fidelity.runs.breaker import Breaker
 from fidelity.errors import ConfigError, EndpointError, NotApplicable, TrafficRefused
-from fidelity.runs.journal import Journal
 from fidelity.probes.probe import Ask, Probe, ProbeResult, excerpt
 from fidelity.records import Exchange, Trial
+from fidelity.runs.breaker import Breaker
+from fidelity.runs.journal import Journal
 
 if TYPE_CHECKING:
-    from fidelity.endpoint.client import Client
     from fidelity.config.redaction import Redactor
+    from fidelity.endpoint.client import Client
 
 MAX_ATTEMPTS = 1_000
 
@@ -230,6 +230,7 @@ class Asker:
                 "value": result.value,
                 "lost": result.lost,
                 "paths": tuple(result.paths),
+                "details": dict(result.details),
             }
         return Trial(
             id=trial_id(claim=self._claim, job=job, attempt=attempt, seed=self._desk.seed),

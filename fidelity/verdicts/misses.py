@@ -32,7 +32,9 @@ def miss_words(trial: Trial) -> str:
     """Return one miss: `trial t01, length 2,048 tokens, depth 0.5: said '17', right is '4821'`."""
     place = where(trial)
     words = f"trial {trial.id}{f', {place}' if place else ''}"
-    if trial.exchanges:
+    if trial.details.get("parts"):
+        words += f": {trial.details['parts']}"
+    elif trial.exchanges:
         words += f": said {said_in(trial)}"
         if trial.expected:
             words += f", right is {quoted(trial.expected)}"

@@ -1,0 +1,86 @@
+"""How a twin sends its requests: greedy, with alternatives, of exact length where it can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fidelity.endpoint.replies import Reply
+    from fidelity.probes.probe import Ask
+    from fidelity.twins.prompts import Prompt
+    from fidelity.twins.room import Room
+
+TOPS = 5
+"""Alternatives a token: the most that the older API allows."""
+
+
+async def generate(
+    ask: Ask,
+    room: Room,
+    prompt: Prompt | Sequence[int],
+    tokens: int,
+    *,
+    label: str,
+    altered: bool = False,
+    bypass: bool = False,
+    **options: Any,
+) -> Reply:
+    """Generate greedily; a `Prompt` goes as ids where the server takes them, else as chat.
+
+    Args:
+        ask: of the trial.
+        room: the server.
+        prompt: what to answer.
+        tokens: to generate, exactly so many where the server can be told.
+        label: of the exchange.
+        altered: take the prompt with the altered token.
+        bypass: past the prefix cache, by asking for the logprob of the last given token.
+        options: of the request, on top.
+    """
+    options = {**sampling(room), **options, "max_tokens": tokens, "label": label}
+    options.setdefault("stream", False)
+    ids = _ids(prompt, altered=altered)
+    if ids is None:
+        return await ask.chat(_messages(prompt, altered=altered), **options)
+    if bypass:
+        options |= {"prompt_logprobs": 1, "prompt_logprobs_start": len(ids) - 1}
+    return await ask.complete(ids, **options)
+
+
+async def score(ask: Ask, ids: Sequence[int], start: int, *, label: str) -> Reply:
+    """Score given tokens from `start` on, in one prefill past the prefix cache."""
+    return await ask.complete(
+        list(ids),
+        label=label,
+        max_tokens=1,
+        temperature=0.0,
+        stream=False,
+        prompt_logprobs=TOPS,
+        prompt_logprobs_start=start,
+    )
+
+
+def sampling(room: Room) -> dict[str, Any]:
+    """Return what every request of a twin asks for."""
+    options: dict[str, Any] = {"temperature": 0.0}
+    if room.graded:
+        options["top_logprobs"] = TOPS
+    if room.has_ids:
+        options["return_token_ids"] = True
+    if room.ignores_eos:
+        options["extra"] = {"ignore_eos": True}
+    return options
+
+
+def _ids(prompt: Prompt | Sequence[int], *, altered: bool) -> list[int] | None:
+    if isinstance(prompt, (list, tuple)):
+        return list(prompt)
+    found = prompt.altered_ids if altered else prompt.ids  # type: ignore[union-attr]
+    return None if found is None else list(found)
+
+
+def _messages(prompt: Any, *, altered: bool) -> list[dict[str, str]]:
+    messages: list[dict[str, str]] = prompt.altered if altered else prompt.messages
+    return messages

@@ -1,0 +1,104 @@
+"""What a twin needs to know of the server that it measures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fidelity.statistics.divergence import rounding_bound
+
+if TYPE_CHECKING:
+    from fidelity.measure import Measure
+
+CHUNK_KEYS = ("chunk_tokens", "chunked_prefill_size", "max_num_batched_tokens", "n_batch")
+POOL_KEYS = ("max_total_tokens", "max_total_num_tokens", "n_ctx_total")
+ASSUMED_DTYPE = "bfloat16"
+"""Of a server that does not tell: what most are served in."""
+_TELL_IGNORE_EOS = frozenset({"engine", "vllm", "sglang", "llamacpp"})
+_SIZES = (16, 64, 128)
+"""Pages and windows of engines in use: boundaries where a server tells none of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Facts of one deployment.
+
+    Attributes:
+        page: tokens of a KV page; None when the server does not tell.
+        chunk: most prompt tokens of one forward pass; None when the server does not tell.
+        pool_tokens: that its KV pools hold; None when the server does not tell.
+        dtype: that it computes in, as it says, else `ASSUMED_DTYPE`.
+        dtype_told: whether it says so.
+        graded: it gives logprobs with alternatives; without them only texts are compared.
+        by_ids: prompts can be given as token ids, so lengths are exact.
+        has_ids: it returns the ids of what it generated.
+        ignores_eos: it goes on behind the end token when told so: lengths of answers are exact.
+        limit_tokens: prompt and answer together; None when unknown.
+        running_gauges: metrics that count the requests being computed.
+    """
+
+    page: int | None = None
+    chunk: int | None = None
+    pool_tokens: int | None = None
+    dtype: str = ASSUMED_DTYPE
+    dtype_told: bool = False
+    graded: bool = True
+    by_ids: bool = True
+    has_ids: bool = True
+    ignores_eos: bool = False
+    limit_tokens: int | None = None
+    running_gauges: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> float:
+        """How far rounding may move one logprob here, nats."""
+        return rounding_bound(self.dtype)
+
+    def boundaries(self, low: int, high: int) -> list[int]:
+        """Return lengths in tokens at which something of the server ends, within [low, high]."""
+        pages = {self.page} if self.page else set(_SIZES)
+        found = {multiple for size in pages for multiple in range(2 * size, high + 1, size)}
+        found |= set() if self.chunk is None else set(range(self.chunk, high + 1, self.chunk))
+        return sorted(n for n in found if low <= n <= high)
+
+
+def room_of(measure: "Measure") -> Room:
+    """Return what is known of the measured deployment; a plan knows nothing and assumes all."""
+    deployment = measure.deployment
+    capabilities = deployment.capabilities
+    info: Mapping[str, Any] = deployment.server_info or {}
+    if measure.planning:
+        return Room(limit_tokens=capabilities.max_model_len)
+    given = measure.settings.dtype
+    dtype, told = (given, True) if given else _dtype(info)
+    has_ids = capabilities["token_ids"].present
+    return Room(
+        page=capabilities.page_size,
+        chunk=_whole(info, CHUNK_KEYS),
+        pool_tokens=_whole(info, POOL_KEYS),
+        dtype=dtype,
+        dtype_told=told,
+        graded=capabilities["top_logprobs"].present,
+        by_ids=capabilities["completions"].present
+        and (has_ids or capabilities["tokenize"].present),
+        has_ids=has_ids,
+        ignores_eos=capabilities.dialect in _TELL_IGNORE_EOS,
+        limit_tokens=capabilities.max_model_len,
+        running_gauges=deployment.client.server.dialect.running_gauges,
+    )
+
+
+def _dtype(info: Mapping[str, Any]) -> tuple[str, bool]:
+    told = info.get("dtype") or info.get("torch_dtype")
+    try:
+        rounding_bound(str(told) if told else None)
+    except ValueError:  # "auto", or a name of the server's own
+        return ASSUMED_DTYPE, False
+    return (str(told), True) if told else (ASSUMED_DTYPE, False)
+
+
+def _whole(info: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = info.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
