@@ -5,9 +5,11 @@ Claim: answers, streams, token counts, parameters, tool calls, logprobs and refu
 Why it breaks in practice: parsers and detokenizers lose what falls between two tokens; gateways
   cap, cut and cache; parameters are accepted and ignored; overflow is cut without a word.
 A failure means: the named promise is broken; the trial holds the request that shows it.
-Cost: about 230 short requests (14k tokens); exchanges are shared between claims.
+Cost: about 330 short requests (14k tokens), a third of them to /tokenize; exchanges are shared.
 Needs: chat; each claim says what else, and is not applicable without it.
 """
+
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
 from fidelity.checks.plumbing_alternatives import ALTERNATIVES
 from fidelity.checks.plumbing_completions import COMPLETIONS
 from fidelity.checks.plumbing_counts import COUNTS
+from fidelity.checks.plumbing_encoding import TOPICS, encoding_check, read_vectors
 from fidelity.checks.plumbing_formats import FORMATS
 from fidelity.checks.plumbing_history import HISTORY
 from fidelity.checks.plumbing_limits import ENDS, STOPS
@@ -27,6 +30,8 @@ from fidelity.checks.plumbing_shape import SHAPES, STREAMS
 from fidelity.checks.plumbing_tools import REASONING, TOOLS
 from fidelity.checks.plumbing_twins import TWINS
 from fidelity.measure import Measure
+
+VECTORS = Path(__file__).parent / "data"
 
 
 @pytest.mark.parametrize("check", SHAPES, ids=name_of)
@@ -81,6 +86,15 @@ def test_reasoning_is_kept_apart(measure: Measure, check: Check) -> None:
 def test_history_reaches_the_model(measure: Measure, check: Check) -> None:
     """Every role, turn and form of content."""
     hold(measure, check)
+
+
+@pytest.mark.fidelity_requires("encoding")
+@pytest.mark.parametrize("topic", TOPICS)
+def test_prompt_is_the_reference_encoding(measure: Measure, topic: str) -> None:
+    """A conversation becomes the tokens that the model was trained on."""
+    spec = measure.deployment.spec
+    vectors = read_vectors(spec.encoding or "", shipped=VECTORS, beside=spec.cwd)
+    hold(measure, encoding_check(topic, vectors[topic]))
 
 
 @pytest.mark.parametrize("check", [*SAMPLING, *PARAMETERS], ids=name_of)

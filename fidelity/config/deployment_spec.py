@@ -107,6 +107,7 @@ class DeploymentSpec(ServerSpec):
         expects: capabilities promised; an absent or unproven one is an error.
         required: patterns of claims that must be measured; "not applicable" is not enough.
         reasoning: where reasoning text stands: a field, inline <think>, or auto.
+        encoding: golden vectors of the model's chat encoding: a name, or a file ending in .json.
         request: the request profile, file-wide and deployment merged.
         overrides: options that the deployment sets, by field name.
     """
@@ -115,6 +116,7 @@ class DeploymentSpec(ServerSpec):
     expects: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     reasoning: str = "auto"
+    encoding: str | None = None
     request: RequestProfile = field(default_factory=RequestProfile)
     overrides: Mapping[str, FromFile] = field(default_factory=dict)
 

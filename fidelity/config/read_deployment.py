@@ -58,6 +58,7 @@ def deployment_of(
         expects=section["expects"],
         required=section["required"],
         reasoning=section["reasoning"],
+        encoding=section["encoding"],
         request=request,
         overrides=overrides,
         **fields,

@@ -336,6 +336,15 @@ DEPLOYMENT = Keys(
             help="where reasoning stands: in a field, inline between <think> marks, or found out",
             example='"inline"',
         ),
+        Key(
+            name="encoding",
+            kind=TEXT,
+            help=(
+                "chat encoding of its model: a name with golden vectors, or the path of a file of"
+                " them; the rendered prompt is then held against them"
+            ),
+            example='"deepseek_v4_nano"',
+        ),
         Key(name="request", shape=Shape.TABLE, of=REQUEST, help="its own request profile"),
         *(_option_key(option) for option in OPTIONS if option.per_deployment),
     ),

@@ -113,7 +113,11 @@ class PytestRun:
         Raises:
             ConfigError: none is left.
         """
-        missing = left_out(items, {"golden"} if self.settings.beside is not None else set())
+        has = {
+            "golden": self.settings.beside is not None,
+            "encoding": self.settings.target.encoding is not None,
+        }
+        missing = left_out(items, [name for name, present in has.items() if present])
         gone = [item for item in items if claim_of(item).id in missing]
         kept = [item for item in items if claim_of(item).id not in missing]
         if gone:
