@@ -89,6 +89,7 @@ class Measure:
         self._opened: list[OpenedClass] = []
         self._controls: list[Control] = []
         self._needs: list[str] = []
+        self._notes: list[str] = []
         self.deployment = deployment
         self.settings = settings
         self.planning = planning
@@ -176,6 +177,11 @@ class Measure:
                     f"{detail}{unlock}"
                 )
             raise NotApplicable(f"the server has no {name}{detail}{unlock}")
+
+    def note(self, sentence: str) -> None:
+        """Say something about the claim's scope beside its decision; "" says nothing."""
+        if sentence:
+            self._notes.append(sentence)
 
     def allow(self, traffic: Traffic) -> None:
         """Require that a traffic class may be sent to this deployment.

@@ -4,10 +4,12 @@ Claim: a fact is found in its context at every length, every depth and every res
 Why it breaks in practice: page tables, position scaling, sparse selection and compressed windows
   go wrong at one depth, beyond one length, or at one residue of the length; text stays fluent.
 A failure means: tokens were lost, moved or never selected between the prompt and the attention.
-Cost: 14 prompts a length (226k tokens to 8,192), 64 neighbouring lengths (14k), boundaries (6k).
+Cost: 14 prompts a length (226k tokens to 8,192), 64 neighbouring lengths (14k), boundaries (6k);
+  a server that is too slow for the budget is asked its shorter lengths, and the finding says so.
 Needs: chat; lengths are exact to the token where the server has a tokenizer endpoint.
 """
 
+from fidelity.checks.affording import afforded, room_of
 from fidelity.checks.recall import needle_probe
 from fidelity.checks.sweeps import (
     boundary_sweep,
@@ -37,18 +39,27 @@ FIRST_RESIDUE_TOKENS = 193
 def test_needle_is_found_at_every_length_depth_and_residue(measure: Measure) -> None:
     """Recall is >= 0.80 at each length and >= 0.95 over all lengths and residues."""
     limit = measure.deployment.capabilities.max_model_len
-    rows = row_lengths(SHORTEST_TOKENS, LONGEST_TOKENS[measure.budget], limit)
     each = measure.trials_planned(quick=14, standard=59, deep=93)
-    neighbours = measure.trials_planned(quick=64, standard=128, deep=256)
+    boundaries = BOUNDARIES_TOKENS[measure.budget]
+    asked = afforded(
+        row_lengths(SHORTEST_TOKENS, LONGEST_TOKENS[measure.budget], limit),
+        each=each,
+        neighbours=measure.trials_planned(quick=64, standard=128, deep=256),
+        neighbour_tokens=FIRST_RESIDUE_TOKENS,
+        beside_tokens=3 * sum(boundaries),
+        room_tokens=room_of(measure),
+    )
+    measure.note(asked.note)
+    rows = asked.rows
     probes = [
         probe
         for row in reversed(rows)
         for probe in sweep(seed=measure.seed, row_tokens=row, trials=each, kinds=KINDS)
     ]
-    probes += boundary_sweep(
-        seed=measure.seed, boundaries=BOUNDARIES_TOKENS[measure.budget], limit_tokens=rows[-1]
+    probes += boundary_sweep(seed=measure.seed, boundaries=boundaries, limit_tokens=rows[-1])
+    probes += residue_sweep(
+        seed=measure.seed, first_tokens=FIRST_RESIDUE_TOKENS, count=asked.neighbours
     )
-    probes += residue_sweep(seed=measure.seed, first_tokens=FIRST_RESIDUE_TOKENS, count=neighbours)
     trials = measure.ask(probes)
     measure.control(
         "positive",

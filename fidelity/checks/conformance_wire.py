@@ -147,6 +147,13 @@ class Wire:
         text = "".join(f"data: {event}\n\n" for event in events)
         return replace(self, body=text.encode())
 
+    @property
+    def tokens(self) -> int | None:
+        """Of prompt and answer, as usage tells them; None where it does not."""
+        usage = self._readable().usage
+        prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        return None if prompt is None else prompt + (answer or 0)
+
     def exchange(self) -> Exchange:
         """Return the bounded record: the request whole enough to send it again by hand."""
         messages = self.sent.get("messages")
@@ -281,13 +288,14 @@ class Line:
     ) -> Wire:
         client, waiting = self.client, Waiting()
         body = content if sent is None else json.dumps(sent, ensure_ascii=False).encode()
+        reserved = tokens + int(_PER_BYTE * len(body or b""))
         while True:
             reply = await client.raw(
                 method,
                 path,
                 body,
                 traffic=self._traffic,
-                tokens=tokens + int(_PER_BYTE * len(body or b"")),
+                tokens=reserved,
                 timeout_s=client.timeouts.total_s(len(body or b""), tokens),
             )
             if reply.status not in BUSY or self._traffic is Traffic.LOAD:
@@ -305,7 +313,11 @@ class Line:
             if reply.status not in ITS_OWN_FAILURE:
                 raise failure
             raise Failed(str(failure), _wire_of(label, path, sent, content, reply))
-        return _wire_of(label, path, sent, content, reply)
+        wire = _wire_of(label, path, sent, content, reply)
+        told = wire.tokens
+        if told is not None:
+            client.caps.correct(reserved, told)
+        return wire
 
     async def resend(self, wire: Wire) -> Wire:
         """Send the very same request again; any status is an answer. Both go into the evidence."""

@@ -137,8 +137,9 @@ async def open_deployment(
             expects=spec.expects,
             reasoning=spec.reasoning,
         )
-        speed = capabilities.speed.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
-        client.caps.derive(settings.budget, speed)
+        speed = capabilities.speed
+        prefill_tokens_per_s = speed.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
+        client.caps.derive(settings.budget, prefill_tokens_per_s, speed.decode_tokens_per_s)
         info = await client.server_info() if client.server.has_server_info else {}
         for role, server in spec.roles.items():
             if role != ROUTER:

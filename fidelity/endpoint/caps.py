@@ -9,9 +9,15 @@ from fidelity.errors import TrafficRefused
 from fidelity.words import Budget, Traffic
 
 BUDGET_S = {Budget.QUICK: 900.0, Budget.STANDARD: 5_400.0, Budget.DEEP: 36_000.0}
-"""Seconds of a server's prefill that a budget may use when no token cap is given."""
-LEAST_TOKENS = 50_000
-"""Below this no suite says anything; a slower server simply takes longer."""
+"""Seconds of a server's work that a budget may use when no token cap is given."""
+ANSWER_TOKENS = {Budget.QUICK: 8_000, Budget.STANDARD: 40_000, Budget.DEEP: 200_000}
+"""What the suites have a server generate; its time is taken off before prompts are counted."""
+LEAST_PROMPT_SHARE = 1 / 3
+"""Of a budget's seconds, however slowly a server generates."""
+LEAST_TOKENS = 300_000
+"""What the claims without long prompts need at quick; a slower server simply takes longer."""
+SWEEP_SHARE = 0.4
+"""Of what prompts may cost, for the lengths of one sweep: a slow server is asked shorter ones."""
 PROMPT_LOGPROBS_TOKENS = 16_384
 """Logprobs of given text cost a server memory for every position of the vocabulary."""
 _ROLE_OVERHEAD_TOKENS = 16
@@ -44,16 +50,30 @@ class Caps:
         """Set the caps; `max_tokens` None means that `derive` sets it later."""
         self.max_requests = max_requests
         self.max_tokens = max_tokens
+        self.sweep_tokens = None if max_tokens is None else int(SWEEP_SHARE * max_tokens)
+        """What the lengths of a sweep may cost together; None while no cap is set."""
         self.allow = frozenset(allow) | {Traffic.PASSIVE}
         self.spent = Spent()
         self._reserved_tokens = 0
         self._tokens_per_byte: float | None = None
         self._changed = anyio.Event()
 
-    def derive(self, budget: Budget, prefill_tokens_per_s: float) -> int:
-        """Set the token cap from the budget and the measured speed, unless one was given."""
+    def derive(
+        self,
+        budget: Budget,
+        prefill_tokens_per_s: float,
+        decode_tokens_per_s: float | None = None,
+    ) -> int:
+        """Set the caps from the budget and the measured speed, unless a token cap was given.
+
+        A budget is seconds: those of generating are taken off, prompts get the rest.
+        """
         if self.max_tokens is None:
-            self.max_tokens = max(LEAST_TOKENS, int(BUDGET_S[budget] * prefill_tokens_per_s))
+            seconds = BUDGET_S[budget]
+            spent_s = ANSWER_TOKENS[budget] / decode_tokens_per_s if decode_tokens_per_s else 0.0
+            prompts_s = max(LEAST_PROMPT_SHARE * seconds, seconds - spent_s)
+            self.sweep_tokens = int(SWEEP_SHARE * prompts_s * prefill_tokens_per_s)
+            self.max_tokens = max(LEAST_TOKENS, int(seconds * prefill_tokens_per_s))
         return self.max_tokens
 
     @property
@@ -120,6 +140,10 @@ class Caps:
         if body_bytes >= 200 and prompt > 0:
             seen = prompt / body_bytes
             self._tokens_per_byte = max(self._tokens_per_byte or 0.0, seen)
+
+    def correct(self, estimated: int, told: int) -> None:
+        """Replace what a request was settled with by what its answer tells of its prompt."""
+        self.spent.prompt_tokens += told - estimated
 
     def release(self, tokens: int) -> None:
         """Give back the reservation of a request that the server refused to take."""

@@ -1,0 +1,56 @@
+"""A slow server is asked its shorter lengths, and what was left away is said."""
+
+import pytest
+
+from fidelity.checks.affording import FEWEST_NEIGHBOURS, afforded
+from fidelity.endpoint.caps import BUDGET_S, LEAST_TOKENS, SWEEP_SHARE, Caps
+from fidelity.words import Budget
+
+ROWS = [256, 512, 1_024, 2_048, 4_096, 8_192]
+
+
+def rows_within(room_tokens, **options):
+    return afforded(ROWS, each=14, room_tokens=room_tokens, **options)
+
+
+def test_without_a_bound_everything_is_asked_and_nothing_is_said():
+    asked = rows_within(None, neighbours=64, neighbour_tokens=193, beside_tokens=5_000)
+    assert (asked.rows, asked.neighbours, asked.note) == (ROWS, 64, "")
+
+
+@pytest.mark.parametrize(("room", "longest"), [(0, 256), (14 * 768, 512), (14 * 767, 256)])
+def test_the_longest_lengths_are_left_away_and_named(room, longest):
+    asked = rows_within(room)
+    assert asked.rows[-1] == longest
+    assert all(f"{row:,}" in asked.note for row in ROWS if row > longest)
+    assert "lengths of" in asked.note
+
+
+def test_a_cheap_longer_length_never_stands_for_a_shorter_one():
+    assert rows_within(14 * (256 + 512 + 1_024 + 100)).rows == ROWS[:3]
+
+
+def test_neighbours_are_halved_down_to_the_fewest_that_bear_their_claim():
+    asked = rows_within(100, neighbours=64, neighbour_tokens=193)
+    assert asked.neighbours == FEWEST_NEIGHBOURS
+    assert "16 of 64 neighbouring lengths" in asked.note
+
+
+def test_the_sweep_shares_what_generating_leaves_of_the_budget():
+    caps = Caps(max_requests=1, max_tokens=None, allow=())
+    caps.derive(Budget.QUICK, 1_000.0, 80.0)
+    assert caps.max_tokens == 900_000
+    assert caps.sweep_tokens == SWEEP_SHARE * (BUDGET_S[Budget.QUICK] - 100) * 1_000
+
+
+def test_a_server_that_generates_slowly_still_has_prompts_to_read():
+    caps = Caps(max_requests=1, max_tokens=None, allow=())
+    caps.derive(Budget.QUICK, 100.0, 1.0)
+    assert caps.max_tokens == LEAST_TOKENS
+    assert caps.sweep_tokens == pytest.approx(SWEEP_SHARE * 300 * 100, abs=1)
+
+
+def test_a_given_cap_is_kept_and_bounds_the_sweep():
+    caps = Caps(max_requests=1, max_tokens=30_000, allow=())
+    assert caps.derive(Budget.QUICK, 1e6, 1e6) == 30_000
+    assert caps.sweep_tokens == 12_000
