@@ -1,6 +1,13 @@
 """The table of patches: explicit, in reading order. A patch that is not here does not exist."""
 
-from kernels import index_keys, mhc_bf16
+from kernels import (
+    index_keys,
+    mhc_bf16,
+    moe_routed_scaling,
+    mxfp4_experts,
+    nvfp4_experts,
+    swiglu_clamp,
+)
 from kernels.patch import Binding, Installation, Patch, PatchUnsupported
 
 MOST_ENTRIES = 1 << 18  # a million tokens at the smallest published rate, 4
@@ -61,6 +68,10 @@ PATCHES: tuple[Patch, ...] = (
     index_keys.PATCH,
     INDEX_TOPK,
     mhc_bf16.PATCH,
+    moe_routed_scaling.PATCH,
+    nvfp4_experts.PATCH,
+    mxfp4_experts.PATCH,
+    swiglu_clamp.PATCH,
     DEFAULT_THINKING,
 )
 

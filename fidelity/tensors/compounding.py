@@ -30,12 +30,15 @@ class Stack:
         start: x before the first layer.
         head: [V, channels of a token]; logits are head @ (x / rms(x)).
         depths: where errors are measured, ascending.
+        decides_kl: whether the KL at the logits is decided; False where the layers are too unlike
+            a model for an absolute margin, and the growth of the error decides alone.
     """
 
     step: Callable[[Op, Tensor, int], Tensor]
     start: Tensor
     head: Tensor
     depths: tuple[int, ...] = DEPTHS
+    decides_kl: bool = True
 
 
 def compounding_checks(
@@ -43,10 +46,10 @@ def compounding_checks(
 ) -> tuple[Check, ...]:
     """Run candidate, truth, and the truth rounded to bf16 (the null arm) side by side.
 
-    Returns: at each depth the error (reported) and the KL (decided); the growth over depth
+    Returns: at each depth the error (reported) and the KL at the logits; the growth over depth
         (decided). An error of nothing at all grows by nothing.
     """
-    arms = {"truth": reference, "candidate": candidate, "null": _rounded_outputs(reference)}
+    arms = {"truth": reference, "candidate": candidate, "null": rounded_outputs(reference)}
     states = dict.fromkeys(arms, stack.start)
     checks: list[Check] = []
     errors: dict[str, list[float]] = {"candidate": [], "null": []}
@@ -56,7 +59,7 @@ def compounding_checks(
             spot = f"{where}, {layer + 1} layers"
             for arm, found in errors.items():
                 found.append(compare(states[arm], states["truth"]).relative)
-            checks += _at_depth(states, stack.head, errors, spot, layer + 1)
+            checks += _at_depth(states, stack, errors, spot, layer + 1)
     grown = {arm: found[-1] / found[0] if found[0] else 1.0 for arm, found in errors.items()}
     limit = GROWTH * grown["null"]
     checks.append(
@@ -78,52 +81,64 @@ def compounding_checks(
 
 def _at_depth(
     states: dict[str, Tensor],
-    head: Tensor,
+    stack: Stack,
     errors: dict[str, list[float]],
     where: str,
     depth: int,
 ) -> list[Check]:
     found = compare(states["candidate"], states["truth"])
-    kl = mean_kl_nats(states["candidate"], states["truth"], head)
-    null = mean_kl_nats(states["null"], states["truth"], head)
     reported = [
         ("relative error", found.relative),
         ("relative error of bf16 rounding", errors["null"][-1]),
         ("cosine difference", found.cosine_difference),
-        ("KL at the logits of bf16 rounding, nats", null),
     ]
     checks = [
         Check(question=Question.FORMAT, name=f"{name}, {depth} layers", value=value, where=where)
         for name, value in reported
     ]
-    checks.append(
-        Check(
-            question=Question.FORMAT,
-            name=f"KL at the logits, nats, {depth} layers",
-            value=kl,
-            limit=KL_NATS,
-            holds=kl <= KL_NATS,
-            rung=rung(Difference(size=kl, null_floor=KL_NATS)),
-            where=where,
-            sentence=f"mean KL at the logits is {kl:.2g} nats after {depth} layers, above"
-            f" {KL_NATS} (bf16 rounding: {null:.2g}; {where})",
-        )
+    logits = [_logits(states[arm], stack.head) for arm in ("candidate", "null", "truth")]
+    decides = stack.decides_kl
+    return [*checks, *logit_checks(*logits, name=f"{depth} layers", where=where, decides=decides)]
+
+
+def logit_checks(
+    candidate: Tensor, null: Tensor, truth: Tensor, *, name: str, where: str, decides: bool = True
+) -> tuple[Check, ...]:
+    """KL at the logits [T, V] of a candidate, beside that of harmless rounding (reported)."""
+    kl, floor = mean_kl_nats(candidate, truth), mean_kl_nats(null, truth)
+    judged = Check(
+        question=Question.FORMAT,
+        name=f"KL at the logits, nats, {name}",
+        value=kl,
+        limit=KL_NATS if decides else None,
+        holds=kl <= KL_NATS if decides else None,
+        rung=rung(Difference(size=kl, null_floor=KL_NATS)) if decides else None,
+        where=where,
+        sentence=f"mean KL at the logits is {kl:.2g} nats, above {KL_NATS} (bf16 rounding:"
+        f" {floor:.2g}; {where})",
     )
-    return checks
+    return judged, Check(
+        question=Question.FORMAT,
+        name=f"KL at the logits of bf16 rounding, nats, {name}",
+        value=floor,
+        where=where,
+    )
 
 
-def mean_kl_nats(candidate: Tensor, truth: Tensor, head: Tensor) -> float:
-    """Mean over tokens of KL(truth || candidate) at the logits; Inf where one is not finite."""
-    logs = []
-    for x in (truth, candidate):
-        flat = x.double().flatten(1).cpu()
-        flat = flat / flat.square().mean(1, keepdim=True).sqrt().clamp(min=1e-30)
-        logs.append(torch.log_softmax(flat @ head.double().cpu().T, dim=1))
-    kl = (logs[0].exp() * (logs[0] - logs[1])).sum(1).mean()
+def mean_kl_nats(candidate: Tensor, truth: Tensor) -> float:
+    """Mean over rows of KL(truth || candidate) of logits [T, V]; Inf where one is not finite."""
+    p, q = (torch.log_softmax(logits.double().cpu(), dim=1) for logits in (truth, candidate))
+    kl = (p.exp() * (p - q)).sum(1).mean()
     return float(kl) if bool(kl.isfinite()) else float("inf")
 
 
-def _rounded_outputs(op: Op) -> Op:
+def _logits(x: Tensor, head: Tensor) -> Tensor:
+    flat = x.double().flatten(1)
+    flat = flat / flat.square().mean(1, keepdim=True).sqrt().clamp(min=1e-30)
+    return flat @ head.double().T
+
+
+def rounded_outputs(op: Op) -> Op:
     """The op with its floating outputs rounded to bf16: harmless by common consent."""
 
     def rounded(*args: Any, **kwargs: Any) -> Any:

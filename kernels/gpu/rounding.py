@@ -19,3 +19,34 @@ def to_bf16(x, EMULATE: tl.constexpr):
         return tl.where(x == x, rounded.to(tl.float32, bitcast=True), x)
     else:
         return x.to(tl.bfloat16)
+
+
+@triton.jit
+def e2m1(code):
+    """fp32 value of 4-bit codes 0 .. 15 (int32)."""
+    size = code & 7
+    mantissa, exponent = size & 1, size >> 1
+    small = 0.5 * mantissa.to(tl.float32)
+    bits = ((exponent + 126) << 23) | (mantissa << 22)
+    large = bits.to(tl.float32, bitcast=True)
+    value = tl.where(exponent == 0, small, large)
+    return tl.where(code >= 8, -value, value)
+
+
+@triton.jit
+def e8m0(raw):
+    """fp32 value of bytes (int32): 2^(b - 127), NaN for 255."""
+    bits = tl.where(raw == 0, 0x00400000, tl.where(raw == 255, 0x7FC00000, raw << 23))
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def e4m3(raw):
+    """fp32 value of bytes (int32) in e4m3fn: no infinities, 127 and 255 are NaN."""
+    size = raw & 127
+    mantissa, exponent = size & 7, size >> 3
+    small = mantissa.to(tl.float32) * 0.001953125  # 2^-9
+    bits = ((exponent + 120) << 23) | (mantissa << 20)
+    value = tl.where(exponent == 0, small, bits.to(tl.float32, bitcast=True))
+    value = tl.where(size == 127, float("nan"), value)
+    return tl.where(raw >= 128, -value, value)

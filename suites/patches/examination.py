@@ -17,6 +17,7 @@ from fidelity.microtests.verdict_files import save
 from fidelity.tensors import Case, Stack, compounding_checks, examine_patch
 from fidelity.tensors.patch import called
 from fidelity.words import PatchVerdict, Question
+from suites.patches.whole_model import NANO, whole_model_checks
 
 KERNELS = Path(kernels.__file__).parent
 SHARED = ("batch.py", "checks.py", "expert_parts.py", "prepared.py", "gpu/launch.py")
@@ -30,6 +31,7 @@ class Examination:
         self.name = name
         self.device = torch.device(settings.device)
         self.seed = settings.seed
+        self.checkpoint = settings.checkpoint or NANO
         self._checks: list[Check] = []
         self._scopes: list[Scope] = []
         self._failures: list[str] = []
@@ -69,9 +71,20 @@ class Examination:
             Violation: the error grows, or the logits move, beyond the margin.
         """
         stack = dataclasses.replace(
-            stack, start=stack.start.to(self.device), head=stack.head.to(self.device)
+            stack,
+            start=stack.start.to(self.device),
+            head=stack.head.to(self.device),
+            decides_kl=False,  # random layers; the whole model decides
         )
         self.take(compounding_checks(candidate, reference, stack, where="stack"))
+
+    def whole_model(self, **replacements: Any) -> None:
+        """Ask the question of format at the logits of a checkpoint, with an op replaced.
+
+        Raises:
+            Violation: the logits move beyond the margin.
+        """
+        self.take(whole_model_checks(replacements, self.checkpoint))
 
     def ran(self, on: kernels.Ops, off: kernels.Ops, op: str) -> None:
         """Prove that the patch is bound and has run, and that nothing of it is there when off.

@@ -18,7 +18,7 @@ from torch import Tensor
 from fidelity.tensors import Case, Op, Stack
 from kernels.baseline import mhc as plain
 from reference import mhc as reference
-from suites.patches.binding import bound, bound_without
+from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.examination import Examination
 from suites.patches.synthetic import bf16, head, normal, rms, structured
 
@@ -113,6 +113,11 @@ def test_compounding(examination: Examination) -> None:
         reference.mhc_pre,
         Stack(step=step, start=start, head=head(generator, 256, STREAMS * hidden)),
     )
+
+
+def test_whole_model(examination: Examination) -> None:
+    """Every mixing of a checkpoint in bf16: KL at the logits."""
+    examination.whole_model(mhc_pre=on_cpu(examination, bound(examination).mhc_pre))
 
 
 def test_it_runs_only_where_it_is_on(examination: Examination) -> None:

@@ -7,7 +7,10 @@ from kernels import PATCHES, NativeUnavailable, PatchUnsupported, Settings, Unkn
 from kernels.native import build
 
 SOURCE = '__attribute__((visibility("default"))) int k(void) { return %d; }\n'
-NAMES = ["index_keys", "index_topk", "mhc_bf16", "default_thinking"]
+NAMES = [
+    *("index_keys", "index_topk", "mhc_bf16", "moe_routed_scaling", "nvfp4_experts"),
+    *("mxfp4_experts", "swiglu_clamp", "default_thinking"),
+]
 SETTINGS = Settings(index_topk=32, index_head_dim=64, implementation="torch")
 
 

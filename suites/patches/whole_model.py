@@ -1,0 +1,85 @@
+"""The whole reference model with one operation replaced by a patch: what comes out at the logits.
+
+The nano checkpoint by default, another one with --fidelity-checkpoint. The truth, and the truth
+with that operation's outputs rounded to bf16 (the null arm), run on the same tokens.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import reference.model
+import reference.sublayers
+from fidelity.microtests.results import Check
+from fidelity.tensors.compounding import logit_checks, rounded_outputs
+
+NANO = Path(__file__).resolve().parents[2] / "engine" / "checkpoints" / "nano"
+TOKENS = 400
+"""Beyond the selection limit of the nano model: 32 entries of 4 tokens."""
+_MODULES = (reference.model, reference.sublayers)
+
+
+@lru_cache(maxsize=2)
+def model_of(folder: Path) -> reference.model.Model:
+    """The model in float32."""
+    return reference.model.Model(folder)
+
+
+@lru_cache(maxsize=2)
+def tokens_of(folder: Path) -> Tensor:
+    """Token ids of numbered lines with facts in them; drawn evenly where there is no tokenizer."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        vocabulary = model_of(folder).config.vocab_size
+        return torch.randint(vocabulary, (TOKENS,), generator=torch.Generator().manual_seed(0))
+    from tokenizers import Tokenizer
+
+    names = ("amber", "cobalt", "sienna", "umber", "violet", "ochre", "teal")
+    lines = [
+        f"{i}. The {names[i * 5 % 7]} gate of hall {i * 37 % 91} opens with {i * 7919 % 9973}.\n"
+        for i in range(1, 60)
+    ]
+    ids = Tokenizer.from_file(str(path)).encode("".join(lines)).ids
+    return torch.tensor(ids[:TOKENS])
+
+
+@lru_cache(maxsize=2)
+def truth_of(folder: Path) -> Tensor:
+    """Logits [T, V] of the model as it is."""
+    return model_of(folder).forward(tokens_of(folder))
+
+
+def whole_model_checks(
+    replacements: Mapping[str, Callable[..., Any]], folder: Path
+) -> tuple[Check, ...]:
+    """KL at the logits of the model with these functions of the reference replaced."""
+    model, tokens = model_of(folder), tokens_of(folder)
+    with _replaced(replacements):
+        made = model.forward(tokens)
+    originals = {name: _original(name) for name in replacements}
+    with _replaced({name: rounded_outputs(op) for name, op in originals.items()}):
+        null = model.forward(tokens)
+    where = f"{folder.name}, {tokens.numel()} tokens"
+    return logit_checks(made, null, truth_of(folder), name="whole model", where=where)
+
+
+def _original(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = next(getattr(m, name) for m in _MODULES if hasattr(m, name))
+    return found
+
+
+@contextmanager
+def _replaced(replacements: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    kept = [(m, n, getattr(m, n)) for n in replacements for m in _MODULES if hasattr(m, n)]
+    for module, name, _ in kept:
+        setattr(module, name, replacements[name])
+    try:
+        yield
+    finally:
+        for module, name, function in kept:
+            setattr(module, name, function)
