@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fidelity.config.options import add_cli_options, cli_flags, to_pytest_args
 from fidelity.errors import ConfigError, FidelityError, JournalError
+from fidelity.triage.order import add_triage_options, triage_order
 from fidelity.verdicts.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
 
 if TYPE_CHECKING:
@@ -95,10 +96,23 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("run", type=Path, metavar="RUN", help="run folder, e.g. runs/latest")
     replay.add_argument("trial", metavar="TRIAL", help="id of the trial, e.g. t0123456789ab")
     add_cli_options(replay)
+    _add_triage(commands)
     diff = _command(commands, "diff", "compare the findings of two runs", _diff)
     diff.add_argument("before", type=Path, metavar="RUN")
     diff.add_argument("after", type=Path, metavar="RUN")
     return parser
+
+
+def _add_triage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    triage = _command(commands, "triage", "take a failing chat of your own apart", _triage)
+    triage.add_argument(
+        "file",
+        type=Path,
+        metavar="CONVERSATION",
+        help="OpenAI messages as JSON (with tools and parameters), or a request log",
+    )
+    add_triage_options(triage)
+    add_cli_options(triage)
 
 
 def _command(
@@ -238,6 +252,13 @@ def _suite_costs(flags: Mapping[str, object], deployment: Deployment) -> list[Su
         )
         for suite, claims in suites.items()
     ]
+
+
+def _triage(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Replay and shrink a chat while it fails, ask the cheap questions, say where it was lost."""
+    from fidelity.triage import command
+
+    return command.main(cli_flags(parsed), triage_order(parsed, ("fidelity", *words)))
 
 
 def _replay(parsed: argparse.Namespace, words: list[str]) -> int:

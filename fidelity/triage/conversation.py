@@ -1,0 +1,181 @@
+"""The chat that is taken apart: messages, tools and parameters of one request."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fidelity.errors import ConfigError
+
+Message = Mapping[str, Any]
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+SAMPLING = frozenset(
+    {
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+    }
+)
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_OURS = frozenset(
+    {
+        *("model", "messages", "tools", "stream", "stream_options", "n", "rid", "user", "seed"),
+        *("logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids", "expect", "reject"),
+        *("request_id", "echo", *_LIMITS),
+    }
+)
+"""Fields of a request that are set anew for each replay."""
+DEFAULT_ANSWER_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One request as it is replayed.
+
+    Attributes:
+        messages: that are sent; the last one waits for an answer.
+        tools: offered with them.
+        params: further body fields, sampling included.
+        max_tokens: of the answer.
+        seen: the answer that was recorded behind the last message, "" when there is none.
+        expect: texts that the file itself says must be in the answer.
+        reject: texts that must not be.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Message, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens: int = DEFAULT_ANSWER_TOKENS
+    seen: str = ""
+    expect: tuple[str, ...] = ()
+    reject: tuple[str, ...] = ()
+
+    @property
+    def turns(self) -> int:
+        """Number of user messages."""
+        return sum(message["role"] == "user" for message in self.messages)
+
+    @property
+    def names_sampling(self) -> bool:
+        """True when it says how its answer was sampled, other than greedily."""
+        return bool(self.params.get("temperature"))
+
+    @property
+    def context(self) -> tuple[Message, ...]:
+        """Everything before the last user message."""
+        last = max(i for i, message in enumerate(self.messages) if message["role"] == "user")
+        return self.messages[:last]
+
+    @property
+    def question(self) -> str:
+        """Text of the last user message."""
+        return text_of(self.messages[len(self.context)])
+
+    @property
+    def characters(self) -> int:
+        """Of all texts, which stand for tokens where nobody counts them."""
+        return sum(len(text_of(message)) for message in self.messages)
+
+    def as_request(self) -> dict[str, Any]:
+        """Return it as JSON that `fidelity triage` reads again."""
+        body: dict[str, Any] = {"messages": [dict(message) for message in self.messages]}
+        if self.tools:
+            body["tools"] = [dict(tool) for tool in self.tools]
+        body |= self.params
+        body["max_tokens"] = self.max_tokens
+        if self.expect:
+            body["expect"] = list(self.expect)
+        if self.reject:
+            body["reject"] = list(self.reject)
+        return body
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message; of content in parts, that of its text parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def conversation_of(body: Mapping[str, Any], where: str) -> Conversation:
+    """Return the conversation of a request body.
+
+    Args:
+        body: with `messages`, and what else an OpenAI request has.
+        where: what to call it in errors.
+
+    Raises:
+        ConfigError: there is no chat in it that could be sent.
+    """
+    messages, seen = _without_answer(_checked(body.get("messages"), where))
+    if not any(message["role"] == "user" for message in messages):
+        raise ConfigError(f"{where}: no user message waits for an answer")
+    _check_tool_results(messages, where)
+    tools = body.get("tools") or ()
+    if not isinstance(tools, list | tuple) or not all(isinstance(t, Mapping) for t in tools):
+        raise ConfigError(f"{where}: tools is no list of tools")
+    limit = next((body[name] for name in _LIMITS if body.get(name) is not None), None)
+    return Conversation(
+        messages=messages,
+        tools=tuple(tools),
+        params={k: v for k, v in body.items() if k not in _OURS and v is not None},
+        max_tokens=limit
+        if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
+        else DEFAULT_ANSWER_TOKENS,
+        seen=seen,
+        expect=_texts(body, "expect", where),
+        reject=_texts(body, "reject", where),
+    )
+
+
+def _checked(messages: Any, where: str) -> tuple[Message, ...]:
+    if not isinstance(messages, list | tuple):
+        raise ConfigError(f"{where}: no `messages` in it: give an OpenAI chat request")
+    if not messages:
+        raise ConfigError(f"{where}: the list of messages is empty")
+    for number, message in enumerate(messages, start=1):
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role not in ROLES:
+            raise ConfigError(
+                f"{where}: message {number} has role {role!r}; known are {', '.join(ROLES)}"
+            )
+        if not isinstance(message.get("content"), str | list | None):
+            raise ConfigError(
+                f"{where}: message {number} has content that is neither text nor parts"
+            )
+    return tuple(dict(message) for message in messages)
+
+
+def _without_answer(messages: Sequence[Message]) -> tuple[tuple[Message, ...], str]:
+    """Split off answers behind the last question: they are what was seen, and not sent."""
+    end = len(messages)
+    while end and messages[end - 1]["role"] == "assistant":
+        end -= 1
+    return tuple(messages[:end]), "\n".join(text_of(message) for message in messages[end:])
+
+
+def _check_tool_results(messages: Sequence[Message], where: str) -> None:
+    called: set[str] = set()
+    for number, message in enumerate(messages, start=1):
+        called |= {str(call.get("id")) for call in message.get("tool_calls") or ()}
+        if message["role"] == "tool" and str(message.get("tool_call_id")) not in called:
+            raise ConfigError(
+                f"{where}: message {number} answers tool call {message.get('tool_call_id')!r},"
+                " which no message before it makes"
+            )
+
+
+def _texts(body: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = body.get(key) or []
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(t, str) and t.strip() for t in texts):
+        raise ConfigError(f"{where}: {key} is neither a text nor a list of texts")
+    return tuple(texts)

@@ -1,0 +1,107 @@
+"""Chats in a request log: SGLang's lines, as text or as JSON, each with the messages it received.
+
+[2026-01-31 12:00:00] Receive OpenAI: obj={'model': …, 'messages': […]}
+[2026-01-31 12:00:00] {"timestamp": …, "event": "request.received.openai", "obj": {…}}
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_TIME = re.compile(r"^\s*\[([^\]]{4,40})\]\s*")
+_TEXT_LINE = re.compile(r"Receive OpenAI: obj=")
+_SHORTENED_TEXT = re.compile(r"""['"] \.\.\. ['"]""")
+_SHORTENED_JSON = re.compile(r"^.{1024}\.\.\..{1024}\Z", re.DOTALL)
+"""Level 2 keeps so many characters of each end; a text of exactly this length is one of those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One logged request.
+
+    Attributes:
+        at: when, as the log says; "" when it does not.
+        body: what was received; {} where the line cannot be read.
+        shortened: the log cut a text, so that the request cannot be sent again as it was.
+        trouble: why it cannot be read.
+    """
+
+    at: str
+    body: Mapping[str, Any]
+    shortened: bool = False
+    trouble: str = ""
+
+
+def entries_of(text: str) -> list[Entry]:
+    """Return every received chat of a log, in order; [] when it holds none."""
+    return [entry for line in text.splitlines() for entry in _of_line(line)]
+
+
+def _of_line(line: str) -> Iterator[Entry]:
+    stamp = _TIME.match(line)
+    at, rest = (stamp[1], line[stamp.end() :]) if stamp else ("", line.strip())
+    if rest.startswith("{"):
+        try:
+            found = json.loads(rest)
+        except ValueError:
+            return
+        if isinstance(found, dict):
+            yield from entries_in(found, at)
+    elif marked := _TEXT_LINE.search(rest):
+        yield _of_text(rest[marked.end() :], at)
+
+
+def entries_in(found: Mapping[str, Any], at: str = "") -> Iterator[Entry]:
+    """Yield the chat of one JSON object: of a log, of a batch file, or a request itself."""
+    for place in (found, found.get("obj"), found.get("body"), found.get("request")):
+        if isinstance(place, Mapping) and "messages" in place:
+            yield Entry(
+                at=at or str(found.get("timestamp", "")), body=place, shortened=_is_shortened(place)
+            )
+            return
+
+
+def _is_shortened(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(_SHORTENED_JSON.match(value))
+    if isinstance(value, Mapping):
+        return any(_is_shortened(item) for item in value.values())
+    if isinstance(value, list):
+        return "..." in value or any(_is_shortened(item) for item in value)
+    return False
+
+
+def _of_text(text: str, at: str) -> Entry:
+    literal = _literal(text)
+    try:
+        body = ast.literal_eval(literal)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        cut = bool(_SHORTENED_TEXT.search(literal)) or "] ... [" in literal
+        why = "the log shortened a text of it" if cut else "it is no Python literal"
+        return Entry(at=at, body={}, shortened=cut, trouble=why)
+    if not isinstance(body, dict):
+        return Entry(at=at, body={}, trouble="it is no request")
+    return Entry(at=at, body=body)
+
+
+def _literal(text: str) -> str:
+    """Return the leading {…} of a line; braces inside quotes do not count."""
+    depth, quote, skip = 0, "", False
+    for at, char in enumerate(text):
+        if skip:
+            skip = False
+        elif quote:
+            skip = char == "\\"
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "{[(":
+            depth += 1
+        elif char in "}])":
+            depth -= 1
+            if depth == 0:
+                return text[: at + 1]
+    return text
