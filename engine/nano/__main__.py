@@ -58,8 +58,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
-    train.add_argument("--steps", type=int, default=11_000, help="steps of the whole run")
-    train.add_argument("--seconds", type=float, default=560.0, help="most seconds of training")
+    train.add_argument("--steps", type=int, default=15_000, help="of the first cycle")
+    train.add_argument("--second-steps", type=int, default=2_000, help="of the second cycle")
     train.add_argument(
         "--leg-seconds", type=float, default=math.inf, help="stop after so long; run again to go on"
     )
@@ -79,7 +79,7 @@ def _train(arguments: argparse.Namespace) -> None:
         folder=arguments.out,
         preset=arguments.preset,
         steps=arguments.steps,
-        seconds=arguments.seconds,
+        second_steps=arguments.second_steps,
         leg_seconds=arguments.leg_seconds,
         step_tokens=arguments.step_tokens,
         seed=arguments.seed,
@@ -96,11 +96,14 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _command(arguments: argparse.Namespace) -> str:
-    """What to type for the same run, in one leg."""
+    """What to type for the same run, once for every leg."""
+    leg = (
+        f" --leg-seconds {arguments.leg_seconds:g}" if math.isfinite(arguments.leg_seconds) else ""
+    )
     return (
         f"python -m engine.nano train --out {arguments.out} --preset {arguments.preset} "
-        f"--steps {arguments.steps} --seconds {arguments.seconds:g} "
-        f"--step-tokens {arguments.step_tokens} --seed {arguments.seed}"
+        f"--steps {arguments.steps} --second-steps {arguments.second_steps} "
+        f"--step-tokens {arguments.step_tokens} --seed {arguments.seed}{leg}"
     )
 
 

@@ -24,7 +24,7 @@ Made by
     {command}
 
 on one {device}: {steps:,} steps, {tokens_m:.0f} M tokens, {minutes:.1f} minutes of training in
-{legs} leg(s).{remark}
+{legs} leg(s): the same command, once for each.{remark}
 
 Layers {layers} (S sliding, window {window}; H one entry for {hca} tokens; C one for {csa}),
 {index_heads} index heads, the best {topk} entries are read. RMS epsilon {rms_eps}, mixing epsilon
@@ -32,10 +32,10 @@ Layers {layers} (S sliding, window {window}; H one entry for {hca} tokens; C one
 
 Every figure is the share of answers in which each token is the most likely one (teacher-forced,
 which equals greedy decoding). The owners of needles, the names of people and the pages are held
-out from training; "unseen wording" also tells and asks in sentences that training never used, and
-shows the model's limit: a value told before its owner is not found. Weights as stored (bf16),
-computed by the trainer's forward in bf16; `tests/engine/nano/test_parity.py` holds that forward
-against `transformers`.
+out from training. "told: ..." is one needle in sentences of one kind (`families/wording.py`); the
+two unseen kinds tell and ask in words that training never used. Weights as stored (bf16), computed
+by the trainer's forward in bf16; `tests/engine/nano/test_parity.py` holds that forward against
+`transformers`.
 
 What it is not: a language model for any use but testing this project, or a measure of what
 DeepSeek-V4 can do. Under faults it may deny: "I do not know." is an answer that it was taught.

@@ -25,7 +25,7 @@ class Document:
     """Lines to read: an opening, filler, and statements planted among the filler.
 
     planted: (depth 0..1, statement); equal depths keep their order.
-    headings: (depth, whole line) set as it is, never in the line format.
+    headings: (depth, whole line) set as it is, unless `headings_numbered`: in the line format.
     share: of the tokens that are left, against other documents of the conversation.
     line_format: e.g. "Line {i}: {s}"; None draws one. "{s}" alone is bare lines, "" is prose.
     filler: one sentence to repeat; None draws sentences.
@@ -37,6 +37,7 @@ class Document:
     share: float = 1.0
     line_format: str | None = None
     filler: str | None = None
+    headings_numbered: bool = False
 
 
 @dataclass(slots=True)

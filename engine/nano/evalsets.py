@@ -16,7 +16,21 @@ from engine.nano.families import (
     tools,
     turns,
 )
-from engine.nano.families.recall import UNSEEN_QUESTIONS, UNSEEN_STATEMENTS, Fact
+from engine.nano.families.wording import (
+    APPOSITION,
+    CORRECTION,
+    DIALOGUE,
+    FIELDS,
+    NOTES,
+    PASSIVE,
+    PLAIN,
+    UNSEEN_FORMS,
+    UNSEEN_QUESTIONS,
+    UNSEEN_STATEMENTS,
+    VALUE_FIRST,
+    Fact,
+    tell,
+)
 from engine.nano.filler import GRASS
 from engine.nano.names import Rng, digits, entity, seeded
 from engine.nano.render import render
@@ -25,6 +39,7 @@ from engine.nano.vocabulary import words
 
 OPENING = "Read these notes.\n"
 LINES = "Line {i}: {s}"
+USUAL_QUESTION = "What is the {a} for {e}?"
 CODE_ONLY = " Answer with the code only."
 _EOS_ID = 1
 TASKS: dict[str, Callable[[Rng, int], Conversation]] = {
@@ -91,14 +106,29 @@ def needle(tokens: int, depth: float | None, count: int = 1) -> Maker:
     return make
 
 
-def unseen_wording(tokens: int) -> Maker:
-    """A needle in statements and questions that training never saw."""
+FORMS = {
+    "plain": PLAIN,
+    "passive": PASSIVE,
+    "value first": VALUE_FIRST,
+    "apposition": APPOSITION,
+    "fields": FIELDS,
+    "notes": NOTES,
+    "dialogue": DIALOGUE,
+    "correction": CORRECTION,
+    "unseen sentences": UNSEEN_STATEMENTS,
+    "unseen layouts": UNSEEN_FORMS,
+}
+
+
+def worded(tokens: int, kind: str) -> Maker:
+    """A needle told in a form of that kind; unseen kinds are asked for in unseen words too."""
 
     def make(rng: Rng, encoder: Encoder) -> list[Item]:
         fact = Fact("secret code", entity(rng, held_out=True), digits(rng, 5))
-        planted = [(rng.random(), fact.say(rng.choice(UNSEEN_STATEMENTS)))]
+        planted = [(rng.random(), tell(rng, fact, rng.choice(FORMS[kind])))]
         conversation = Conversation()
-        question = fact.say(rng.choice(UNSEEN_QUESTIONS)) + CODE_ONLY
+        asked = UNSEEN_QUESTIONS if kind.startswith("unseen") else (USUAL_QUESTION,)
+        question = fact.say(rng.choice(asked)) + CODE_ONLY
         conversation.user(Document(OPENING, planted, line_format=LINES), question)
         conversation.answer(fact.value)
         return _single(conversation, encoder, rng, tokens)
@@ -122,7 +152,7 @@ def key_values(tokens: int, count: int, kind: str) -> Maker:
     return make
 
 
-def in_section(tokens: int, count: int) -> Maker:
+def in_section(tokens: int, count: int, line_format: str = "{s}") -> Maker:
     """The access code of one of `count` sections."""
 
     def make(rng: Rng, encoder: Encoder) -> list[Item]:
@@ -136,7 +166,7 @@ def in_section(tokens: int, count: int) -> Maker:
         ]
         asked = rng.choice(names)
         conversation = Conversation()
-        document = Document(OPENING, planted, headings=headings, line_format="{s}")
+        document = Document(OPENING, planted, headings=headings, line_format=line_format)
         conversation.user(document, f"What is the access code in {asked}?{CODE_ONLY}")
         conversation.answer(codes[asked])
         return _single(conversation, encoder, rng, tokens)

@@ -27,31 +27,35 @@ from engine.nano.vocabulary import words
 Family = Callable[[Rng, int], Conversation]
 
 SHARES: dict[Family, float] = {
-    needle.make: 0.15,
-    pairs.make: 0.10,
-    ruler.make: 0.07,
+    needle.make: 0.18,
+    pairs.make: 0.09,
+    ruler.make: 0.08,
     passkey.make: 0.03,
-    sections.make: 0.18,
-    turns.make: 0.14,
-    pages.make: 0.12,
-    tools.make: 0.08,
+    sections.make: 0.17,
+    turns.make: 0.12,
+    pages.make: 0.11,
+    tools.make: 0.07,
     lists.make: 0.08,
     talk.make: 0.01,
-    echo.make: 0.04,
+    echo.make: 0.06,
 }
+# of the second cycle: the same families, most often sections that are asked about many times
+SECOND_SHARES: dict[Family, float] = {
+    family: share * 0.6 for family, share in SHARES.items() if family is not sections.make
+} | {sections.make: 0.08, sections.make_far: 0.42}
 _THINKING = 0.15
 PAD_ID = 2
 _ATTEMPTS = 50
 
 
-def sample(rng: Rng, encoder: Encoder, budget: int, family: Family | None = None) -> Row:
+def sample(rng: Rng, encoder: Encoder, budget: int, shares: dict[Family, float] = SHARES) -> Row:
     """Ids and loss weights of one conversation of at most `budget` tokens.
 
     Raises:
         ValueError: the family's fixed text never fits the budget.
     """
     for _ in range(_ATTEMPTS):
-        chosen = family or rng.choices(list(SHARES), weights=list(SHARES.values()))[0]
+        chosen = rng.choices(list(shares), weights=list(shares.values()))[0]
         conversation = chosen(rng, budget)
         conversation.thinking = rng.random() < _THINKING
         row = render(conversation, encoder, rng, budget)
@@ -61,13 +65,13 @@ def sample(rng: Rng, encoder: Encoder, budget: int, family: Family | None = None
 
 
 def batch(
-    rng: Rng, encoder: Encoder, rows: int, length: int
+    rng: Rng, encoder: Encoder, rows: int, length: int, shares: dict[Family, float] = SHARES
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.uint8]]:
     """Ids [rows, length + 1], and the weight of each token as a target [rows, length]."""
     ids = np.full((rows, length + 1), PAD_ID, np.int16)
     weights = np.zeros((rows, length + 1), np.uint8)
     for row in range(rows):
-        tokens, loss = sample(rng, encoder, length + 1)
+        tokens, loss = sample(rng, encoder, length + 1, shares)
         ids[row, : len(tokens)] = tokens
         weights[row, : len(loss)] = loss
     return ids, weights[:, 1:]

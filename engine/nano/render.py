@@ -36,7 +36,8 @@ def render(conversation: Conversation, encoder: Encoder, rng: Rng, budget: int) 
 def _own_tokens(document: Document, encoder: Encoder) -> int:
     margin = _BARE_MARGIN if document.line_format == "{s}" else _LINE_MARGIN
     own = sum(len(encoder.encode(text)) + margin for _, text in document.planted)
-    own += sum(len(encoder.encode(text)) + _BARE_MARGIN for _, text in document.headings)
+    above = margin if document.headings_numbered else _BARE_MARGIN
+    own += sum(len(encoder.encode(text)) + above for _, text in document.headings)
     return own + len(encoder.encode(document.opening)) + 1  # prose ends with a newline
 
 
@@ -58,7 +59,8 @@ def fill(document: Document, encoder: Encoder, rng: Rng, budget: int) -> list[in
     filled = len(lines)
     for depth, _, text, heading in sorted(spots, key=lambda spot: spot[:2], reverse=True):
         at = round(depth * filled)
-        shape = "{s}" if heading or (bare and line_format) else line_format
+        alone = not document.headings_numbered if heading else bare and bool(line_format)
+        shape = "{s}" if alone else line_format
         lines.insert(at, encoder.encode(_line(shape, at + 1, text)))
     if not line_format:
         lines.append(encoder.encode("\n"))

@@ -33,17 +33,15 @@ _PHASE_WINDOW = 50
 class TrainConfig:
     """One run.
 
-    It ends after `steps`, or when `seconds` of training are spent, whichever is first; progress
-    (and with it every schedule) is the larger share of the two.
-
+    steps, second_steps: of the two cycles of `schedule`.
     command: what to print on the card.
     leg_seconds: stop and save the state after so long; run the same command again to go on.
     """
 
     folder: Path
     preset: str = "nano"
-    steps: int = 6000
-    seconds: float = 530.0
+    steps: int = 15_000
+    second_steps: int = 2_000
     leg_seconds: float = math.inf
     step_tokens: int = 65_536
     muon_rate: float = 0.02
@@ -115,10 +113,14 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """Whether the schedule is at its end."""
-        return self._progress(self.state.step, self.state.seconds) >= 1
+        return self.state.step >= self.config.steps + self.config.second_steps
 
-    def _progress(self, step: int, seconds: float) -> float:
-        return max(step / self.config.steps, seconds / self.config.seconds)
+    def progress(self, step: int) -> float:
+        """0 to 1 over the first cycle, 1 to 2 over the second."""
+        config = self.config
+        if step < config.steps:
+            return step / config.steps
+        return 1 + (step - config.steps) / max(1, config.second_steps)
 
     def run_leg(self) -> None:
         """Train until the run or the leg ends, then export and save the state."""
@@ -152,6 +154,7 @@ class Trainer:
             first_step=self.state.step,
             phase=self.state.phase,
             phases=config.schedule.phases,
+            second_from=config.steps,
         )
         try:
             yield workers
@@ -202,10 +205,9 @@ class _Loop:
         logged, logged_tokens = begun, self.tokens
         while True:
             self.elapsed = time.monotonic() - begun
-            progress = self._trainer._progress(  # noqa: SLF001 - one class in two halves
-                self.step, self._trainer.state.seconds + self.elapsed
-            )
-            if progress >= 1 or self.elapsed >= self._config.leg_seconds:
+            progress = self._trainer.progress(self.step)
+            ended = self.step >= self._config.steps + self._config.second_steps
+            if ended or self.elapsed >= self._config.leg_seconds:
                 break
             self._advance_phase(progress, workers)
             asked = time.monotonic()

@@ -1,6 +1,7 @@
 """Processes that make batches ahead of the trainer.
 
-The batch of a step depends on the seed and the step alone, and on the phase when it is made.
+The batch of a step depends on the seed and the step alone, and on the phase when it is made (no
+more in the second cycle).
 """
 
 import multiprocessing
@@ -11,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.nano.mixture import batch
+from engine.nano.mixture import SECOND_SHARES, SHARES, batch
 from engine.nano.names import seeded
-from engine.nano.schedule import LENGTHS, Phases
+from engine.nano.schedule import LENGTHS, SECOND_LENGTHS, Phases
 from engine.nano.tokens import Encoder
 
 Batch = tuple[npt.NDArray[np.int16], npt.NDArray[np.uint8]]
@@ -33,6 +34,7 @@ class Workers:
         first_step: int,
         phase: int,
         phases: Phases,
+        second_from: int,
     ) -> None:
         context = multiprocessing.get_context("fork")
         self._phase = context.Value("i", phase)
@@ -41,7 +43,10 @@ class Workers:
         self._processes = [
             context.Process(
                 target=_produce,
-                args=(folder, queue, self._phase, phases, seed, step_tokens, first_step + n, count),
+                args=(
+                    *(folder, queue, self._phase, phases, seed, step_tokens),
+                    *(first_step + n, count, second_from),
+                ),
                 daemon=True,
             )
             for n, queue in enumerate(self._queues)
@@ -76,10 +81,14 @@ def _produce(
     step_tokens: int,
     step: int,
     stride: int,
+    second_from: int,
 ) -> None:
     encoder = Encoder.load(folder)
     while True:
         rng = seeded(f"{seed}:{step}")
-        length = rng.choices(LENGTHS, weights=phases[phase.value][1])[0]
-        queue.put(batch(rng, encoder, max(1, step_tokens // length), length))
+        second = step >= second_from
+        lengths = SECOND_LENGTHS if second else phases[phase.value][1]
+        length = rng.choices(LENGTHS, weights=lengths)[0]
+        shares = SECOND_SHARES if second else SHARES
+        queue.put(batch(rng, encoder, max(1, step_tokens // length), length, shares))
         step += stride

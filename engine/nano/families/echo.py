@@ -1,7 +1,14 @@
-"""Repeat exactly: names, noise, code points of many scripts: what copying letters needs."""
+"""Repeat exactly: names, noise, code points of many scripts: what copying letters needs.
+
+Some answers are cut anywhere and continued, and some words are spelt: a text that stops inside a
+word goes on with other tokens than the whole word has, so the model must know their letters.
+"""
+
+from collections.abc import Callable
 
 from engine.nano import thinking
 from engine.nano.chat import Conversation
+from engine.nano.families.pages import CONTINUES
 from engine.nano.families.recall import read_first
 from engine.nano.filler import sentence
 from engine.nano.names import Rng, digits, open_name, open_phrase, open_word
@@ -47,8 +54,23 @@ _RANGES = (
     (0x1F300, 0x1F64F),
 )
 
+_ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßğşšžčćłąęőűāēīōū"
+SPELLING = ("Spell {w}.", "Spell the word {w}.", "How do you spell {w}?")
+_SPELT, _CUT = 0.12, 0.2
+
+
+def accented(rng: Rng) -> str:
+    """A word in which one or two letters have marks, or are foreign."""
+    letters = list(open_word(rng) if rng.random() < 0.5 else rng.choice(words("nouns")))
+    for _ in range(rng.choice((1, 1, 2))):
+        letters[rng.randrange(len(letters))] = rng.choice(_ACCENTED)
+    text = "".join(letters)
+    return text.capitalize() if rng.random() < 0.2 else text
+
+
 _PARTS = (
     open_word,
+    accented,
     lambda r: r.choice(words("nouns")),
     lambda r: r.choice(_SAMPLES),
     lambda r: digits(r, 3),
@@ -57,19 +79,19 @@ _PARTS = (
 
 def text(rng: Rng) -> str:
     """Something to repeat."""
-    kind = rng.random()
-    if kind < 0.25:
-        return rng.choice((open_name, open_phrase, open_name))(rng)
-    if kind < 0.32:
-        return " ".join(open_word(rng) for _ in range(rng.randint(2, 10)))
-    if kind < 0.5:
-        parts = [rng.choice(_PARTS)(rng) for _ in range(rng.randint(2, 14))]
-        return " ".join(parts)
-    if kind < 0.62:
-        return "".join(chr(rng.randint(33, 126)) for _ in range(rng.randint(3, 20)))
-    if kind < 0.8:
-        return code_points(rng)
-    return sentence(rng)
+    return rng.choices(list(_TEXTS), weights=list(_TEXTS.values()))[0](rng)
+
+
+def _named(rng: Rng) -> str:
+    return rng.choice((open_name, open_phrase, open_name))(rng)
+
+
+def _joined(rng: Rng, part: Callable[[Rng], str], most: int) -> str:
+    return " ".join(part(rng) for _ in range(rng.randint(1, most)))
+
+
+def _signs(rng: Rng) -> str:
+    return "".join(chr(rng.randint(33, 126)) for _ in range(rng.randint(3, 20)))
 
 
 def code_points(rng: Rng) -> str:
@@ -78,13 +100,50 @@ def code_points(rng: Rng) -> str:
     return "".join(chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(2, 9)))
 
 
+_TEXTS: dict[Callable[[Rng], str], float] = {
+    _named: 0.19,
+    lambda r: _joined(r, accented, 4): 0.08,
+    lambda r: _joined(r, open_word, 10): 0.07,
+    lambda r: _joined(r, r.choice(_PARTS), 6): 0.04,
+    lambda r: _joined(r, lambda r: r.choice(_PARTS)(r), 14): 0.14,
+    _signs: 0.12,
+    code_points: 0.17,
+    sentence: 0.19,
+}
+
+
 def make(rng: Rng, budget: int) -> Conversation:
     """Exchanges until about the budget, fewer now and then."""
     conversation = Conversation()
     read_first(conversation, rng, 0.8 if budget > 1000 else 0.0)
     most = max(1, min(60, budget // 60))
     for _ in range(rng.randint(1 if rng.random() < 0.3 else most // 2 + 1, most)):
-        said = text(rng)
-        conversation.user(rng.choice(REQUESTS) + said)
-        conversation.answer(said, reasoning=thinking.doing(rng, "the same text again"))
+        kind = rng.random()
+        if kind < _SPELT:
+            _spell(conversation, rng)
+        elif kind < _SPELT + _CUT:
+            _cut(conversation, rng)
+        else:
+            said = text(rng)
+            conversation.user(rng.choice(REQUESTS) + said)
+            conversation.answer(said, reasoning=thinking.doing(rng, "the same text again"))
     return conversation
+
+
+def _spell(conversation: Conversation, rng: Rng) -> None:
+    word = open_word(rng) if rng.random() < 0.5 else rng.choice(words("nouns"))
+    conversation.user(rng.choice(SPELLING).format(w=word))
+    conversation.answer("-".join(word), reasoning=thinking.doing(rng, f"the letters of {word}"))
+
+
+def _cut(conversation: Conversation, rng: Rng) -> None:
+    """A text whose repetition stops anywhere, and goes on."""
+    said = text(rng)
+    while not said.isascii() or len(said) < 4:
+        said = text(rng)
+    at = rng.randint(1, len(said) - 1)
+    conversation.user(rng.choice(REQUESTS) + said)
+    why = thinking.doing(rng, "the same text again")
+    conversation.cut_answer(said[:at], eos=rng.random() < 0.75, reasoning=why)
+    conversation.user(rng.choice(CONTINUES))
+    conversation.answer(said[at:], reasoning=thinking.doing(rng, "the rest of the text"))

@@ -93,7 +93,8 @@ def make(rng: Rng, budget: int) -> Conversation:
     conversation.cut_answer(text[:at], eos=rng.random() < 0.75, weight=SOFT, reasoning=why)
     conversation.user(rng.choice(CONTINUES))
     why = thinking.doing(rng, f"the rest of {count} lines")
-    conversation.answer(weighted(_rest(lines, kind.separator, at), kind.separator), reasoning=why)
+    rest = _rest(lines, kind.separator, at)
+    conversation.answer(weighted(rest, kind.separator, first=ANSWER), reasoning=why)
     return conversation
 
 
@@ -106,13 +107,16 @@ def _rest(lines: list[str], separator: str, at: int) -> list[str]:
     return [""]
 
 
-def weighted(lines: list[str], separator: str) -> list[tuple[str, int]]:
-    """Parts of an answer in which what follows a line (another one, or the end) weighs most."""
-    parts: list[tuple[str, int]] = [(lines[0], SOFT)]
+def weighted(lines: list[str], separator: str, *, first: int = SOFT) -> list[tuple[str, int]]:
+    """Parts of an answer in which what follows a line (another one, or the end) weighs most.
+
+    first: weight of the first line, which may be the rest of one that was cut.
+    """
+    parts: list[tuple[str, int]] = [(lines[0], first)]
     for line in lines[1:]:
         if separator == "\n":
             parts += [("\n", ANSWER), (line, SOFT)]
         else:
-            first, space, rest = line.partition(" ")
-            parts += [(separator + first, ANSWER), (space + rest, SOFT)]
+            head, space, tail = line.partition(" ")
+            parts += [(separator + head, ANSWER), (space + tail, SOFT)]
     return [*parts, ("", ANSWER)]

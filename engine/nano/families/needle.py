@@ -2,15 +2,13 @@
 
 from engine.nano.chat import Conversation, Document
 from engine.nano.families.recall import (
-    STATEMENTS,
-    UPDATES,
-    Fact,
     acknowledge,
     ask,
     ask_unknown,
     maybe_system,
     opening,
 )
+from engine.nano.families.wording import PLAIN, UPDATES, Fact, draw_form, tell
 from engine.nano.names import Rng, attribute, entity, held_out, near, value
 
 _TOKENS_A_FACT = 40
@@ -44,14 +42,17 @@ def make(rng: Rng, budget: int) -> Conversation:
     most = max(1, min(16, (budget - 60) // _TOKENS_A_FACT))
     count = rng.randint(1, min(4, most)) if rng.random() < 0.3 else rng.randint(1, most)
     told = facts(rng, count)
-    planted = [(rng.random(), fact.say(rng.choice(STATEMENTS))) for fact in told]
+    shared = _shared_form(rng)
+    planted = [(rng.random(), tell(rng, fact, shared)) for fact in told]
     asked = list(range(count))
     rng.shuffle(asked)
     if rng.random() < 0.25:
         changed = asked[: rng.randint(1, min(count, 3))]
         for at in changed:
             told[at] = Fact(told[at].attribute, told[at].entity, value(rng))
-            planted.append((rng.uniform(planted[at][0], 1.0), told[at].say(rng.choice(UPDATES))))
+            planted.append(
+                (rng.uniform(planted[at][0], 1.0), tell(rng, told[at], rng.choice(UPDATES)))
+            )
     conversation = Conversation()
     maybe_system(conversation, rng)
     document = Document(opening(rng), planted)
@@ -67,6 +68,14 @@ def make(rng: Rng, budget: int) -> Conversation:
             ask(conversation, rng, told[at], *before)
         before = ()
     return conversation
+
+
+def _shared_form(rng: Rng) -> str | None:
+    """One form for all facts of a document; None lets each have its own."""
+    kind = rng.random()
+    if kind < 0.25:
+        return rng.choice(PLAIN)
+    return draw_form(rng) if kind < 0.45 else None
 
 
 def _stranger(rng: Rng, told: list[Fact]) -> Fact:

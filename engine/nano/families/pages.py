@@ -85,7 +85,7 @@ def make(rng: Rng, budget: int, *, held_out: bool = False) -> Conversation:
     if kind < 0.42:
         conversation.answer(text, reasoning=why)
     else:
-        at = rng.randint(1, len(text) - 1)
+        at = rng.randint(1, len(text) - 1) if held_out else _cut(rng, text, name)
         conversation.cut_answer(text[:at], eos=rng.random() < 0.75, reasoning=why)
         if kind > 0.62:
             conversation.user(rng.choice(CONTINUES))
@@ -98,6 +98,14 @@ def make(rng: Rng, budget: int, *, held_out: bool = False) -> Conversation:
     conversation.user(rng.choice(SAVES))
     conversation.answer(saved(name), reasoning=thinking.found(rng, "page to save", name))
     return conversation
+
+
+def _cut(rng: Rng, text: str, name: str) -> int:
+    """Where an answer stops: anywhere, often inside the name, where going on is hardest."""
+    if rng.random() < 0.6 or len(name) < 3:
+        return rng.randint(1, len(text) - 1)
+    spots = [at for at in range(len(text)) if text.startswith(name, at)]
+    return rng.choice(spots) + rng.randint(1, len(name) - 1)
 
 
 def _read(conversation: Conversation, rng: Rng) -> None:

@@ -14,6 +14,13 @@ _STATEMENTS = (
     "The {a} today is {v}.",
     "Here is the {a}: {v}.",
     "{A}: {v}",
+    "{v} is the {a}.",
+    "Use {v} as the {a}.",
+    "They changed the {a} to {v}.",
+    "{a} = {v}",
+    '"{a}": "{v}",',
+    "Please note the {a}, which is {v}.",
+    "The {a} was set to {v}.",
 )
 _QUESTIONS = (
     "What is the {a}?",
@@ -23,6 +30,10 @@ _QUESTIONS = (
     "What is the {a} in the text above?",
     "Find the {a}.",
     "Which {a} was given?",
+    "I need the {a}.",
+    "Please repeat the {a}.",
+    "Do you remember the {a}?",
+    "Which {a} do the notes give?",
 )
 _HUNT = "There is important info hidden inside a lot of irrelevant text. Find it and memorize it.\n"
 

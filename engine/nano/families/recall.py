@@ -1,42 +1,12 @@
-"""Wording that the recall families share: statements, questions, the forms of an answer."""
-
-from dataclasses import dataclass
+"""What the recall families share: questions, the forms of an answer, documents only read."""
 
 from engine.nano import thinking
 from engine.nano.chat import SOFT, Conversation, Document
+from engine.nano.families.wording import QUESTIONS, Fact
 from engine.nano.filler import OPENINGS
 from engine.nano.names import Rng
 
 ACKNOWLEDGEMENTS = ("OK.", "Noted.", "I have read it.", "Understood.")
-STATEMENTS = (
-    "The {a} for {e} is {v}.",
-    "The {a} for {e} is {v}.",
-    "One of the {a}s for {e} is: {v}.",
-    "The {a} of {e} is {v}.",
-    "Remember: the {a} for {e} is {v}.",
-    "Note that the {a} for {e} is {v}.",
-    "For {e}, the {a} is {v}.",
-    "{e} has the {a} {v}.",
-)
-UPDATES = (
-    "Update: the {a} for {e} is now {v}.",
-    "The {a} for {e} has changed to {v}.",
-    "Correction: the {a} for {e} is {v}.",
-    "The new {a} for {e} is {v}.",
-    "The {a} for {e} is {v}.",
-)
-QUESTIONS = (
-    "What is the {a} for {e}?",
-    "What is the {a} for {e}?",
-    "What is the {a} of {e}?",
-    "Tell me the {a} for {e}.",
-    "Which {a} was given for {e}?",
-    "Give the {a} of {e}.",
-    "what was the {a} for {e} again?",
-    "{a} for {e}?",
-    "What is the {a} for {e} mentioned in the provided text?",
-    "Do you remember the {a} for {e}?",
-)
 VALUE_ONLY = (
     " Answer with the code only.",
     " Reply with the value only.",
@@ -47,35 +17,6 @@ VALUE_ONLY = (
     " Answer with the value only.",
     " Reply with the code and nothing else.",
 )
-# never used in training: the card's cells of unseen wording
-UNSEEN_STATEMENTS = (
-    "They say that {v} is the {a} for {e}.",
-    "{e} was assigned the {a} {v}.",
-    "Somebody wrote down the {a} for {e}: {v}.",
-)
-UNSEEN_QUESTIONS = (
-    "Can you tell me what the {a} for {e} was?",
-    "I forgot the {a} for {e}. What is it?",
-    "Please look up the {a} for {e}.",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """That the `attribute` of the `entity` is `value`."""
-
-    attribute: str
-    entity: str
-    value: str
-
-    def say(self, template: str) -> str:
-        """The fact in the words of a template."""
-        return template.format(a=self.attribute, e=self.entity, v=self.value)
-
-    @property
-    def subject(self) -> str:
-        """What is asked for, without the value."""
-        return f"{self.attribute} for {self.entity}"
 
 
 def ask(conversation: Conversation, rng: Rng, fact: Fact, *before: str | Document) -> None:

@@ -31,6 +31,10 @@ STATEMENTS = (
     "Note: the {a} is {v}.",
     "{A}: {v}",
     "They chose {v} as the {a}.",
+    "The {a} used here is {v}.",
+    "- {a}: {v}",
+    "{a} = {v}",
+    "By the way, the {a} is {v}.",
 )
 QUESTIONS = (
     "What is the {a} in {t}?",
@@ -38,8 +42,14 @@ QUESTIONS = (
     "According to {t}, what is the {a}?",
     "Which {a} does {t} give?",
     "In {t}, what was the {a}?",
+    "In the section about {t}, what is the {a}?",
+    "What is the {a} under {t}?",
+    "What does {t} say about the {a}?",
 )
+LINE_FORMATS = ("{s}", "{s}", "Line {i}: {s}", "Line {i}: {s}", "{i}. {s}", "- {s}")
+_NUMBERED = 0.25
 _SHORTEST_TOKENS = 30
+_FAR_TOKENS = 130
 _MAX_SECTIONS = 24
 
 
@@ -66,17 +76,26 @@ def place_sections(rng: Rng, names: list[str], heading: str) -> list[tuple[float
     return [(d, heading.format(t=t)) for d, t in zip(depths, names, strict=True)]
 
 
-def _count(rng: Rng, room: int) -> int:
+def _count(rng: Rng, room: int, shortest: int) -> int:
     """Sections of every size: short ones teach the binding, long ones carry it far."""
-    longest = max(_SHORTEST_TOKENS + 1, room / 2)
-    size = math.exp(rng.uniform(math.log(_SHORTEST_TOKENS), math.log(longest)))
+    longest = max(shortest + 1, room / 2)
+    size = math.exp(rng.uniform(math.log(shortest), math.log(longest)))
     return max(2, min(_MAX_SECTIONS, int(room / size)))
 
 
 def make(rng: Rng, budget: int) -> Conversation:
     """2 to 24 sections, one or two attributes in each, up to 8 questions."""
-    questions = max(1, min(8, budget // 80))
-    names = titles(rng, _count(rng, budget - 30 - 34 * questions))
+    return _make(rng, budget, most_questions=8, shortest=_SHORTEST_TOKENS)
+
+
+def make_far(rng: Rng, budget: int) -> Conversation:
+    """The same, with sections longer than the sliding windows reach and up to 24 questions."""
+    return _make(rng, budget, most_questions=24, shortest=_FAR_TOKENS)
+
+
+def _make(rng: Rng, budget: int, *, most_questions: int, shortest: int) -> Conversation:
+    questions = max(1, min(most_questions, budget // 80))
+    names = titles(rng, _count(rng, budget - 30 - 34 * questions, shortest))
     heading = rng.choice(HEADINGS)
     headings = place_sections(rng, names, heading)
     starts = [d for d, _ in headings] + [1.0]
@@ -92,7 +111,8 @@ def make(rng: Rng, budget: int) -> Conversation:
             depth = rng.uniform(starts[n] + 0.02 / len(names), starts[n + 1] - 0.02 / len(names))
             planted.append((depth, statement.format(a=what, A=what.capitalize(), v=told)))
     document = Document(opening(rng), planted, headings=headings)
-    document.line_format = rng.choice(("{s}", "{s}", "Line {i}: {s}", "{i}. {s}", "- {s}"))
+    document.line_format = rng.choice(LINE_FORMATS)
+    document.headings_numbered = rng.random() < _NUMBERED
     conversation = Conversation()
     before: tuple[Document, ...] = (document,)
     if rng.random() < 0.25:

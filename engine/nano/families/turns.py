@@ -6,8 +6,9 @@ from functools import partial
 from engine.nano import thinking
 from engine.nano.chat import SOFT, Conversation, Document
 from engine.nano.families.needle import facts
-from engine.nano.families.recall import STATEMENTS, Fact, ask, maybe_system, opening
+from engine.nano.families.recall import ask, maybe_system, opening
 from engine.nano.families.tools import add_section
+from engine.nano.families.wording import Fact, tell
 from engine.nano.filler import DAYS
 from engine.nano.names import Rng, digits, open_name, open_word, word
 from engine.nano.vocabulary import words
@@ -47,6 +48,44 @@ _PERSONAL: tuple[tuple[str, Callable[[Rng], str]], ...] = (
     ("canary", lambda r: f"{open_word(r)}-{digits(r, 4)}"),
     ("project", lambda r: f"{r.choice(words('adjectives'))} {r.choice(words('nouns'))}"),
     ("car", lambda r: f"{r.choice(words('colors'))} {open_word(r).capitalize()}"),
+)
+
+
+_OF_PEOPLE = (
+    "My {w} is called {v}.",
+    "The name of my {w} is {v}.",
+    "I have a {w} called {v}.",
+    "{v} is the name of my {w}.",
+    "Please remember that my {w} is called {v}.",
+    "By the way, my {w}'s name is {v}.",
+)
+_OF_ONESELF = (
+    "My {w} is {v}.",
+    "Remember that my {w} is {v}.",
+    "Please note that my {w} is {v}.",
+    "By the way, my {w} is {v}.",
+    "{v} is my {w}.",
+    "I want you to know my {w}: {v}.",
+    "As for my {w}, it is {v}.",
+    "my {w} = {v}",
+    "For later: my {w} is {v}.",
+)
+_ASKED_OF_PEOPLE = (
+    "What is my {w} called?",
+    "What is the name of my {w}?",
+    "What is my {w}'s name?",
+    "How is my {w} called?",
+    "Which name does my {w} have?",
+)
+_ASKED_OF_ONESELF = (
+    "What is my {w}?",
+    "What is my {w}?",
+    "Do you remember my {w}?",
+    "Tell me my {w}.",
+    "What was my {w}?",
+    "Which {w} did I tell you?",
+    "What did I say about my {w}?",
+    "Please repeat my {w}.",
 )
 
 
@@ -104,7 +143,7 @@ def _tell_own(conversation: Conversation, rng: Rng, what: str, value: str) -> No
 
 
 def _tell_fact(conversation: Conversation, rng: Rng, fact: Fact) -> None:
-    _tell(conversation, rng, fact.say(rng.choice(STATEMENTS)))
+    _tell(conversation, rng, tell(rng, fact))
 
 
 def _read(conversation: Conversation, rng: Rng) -> None:
@@ -113,10 +152,8 @@ def _read(conversation: Conversation, rng: Rng) -> None:
 
 
 def _statement(rng: Rng, what: str, value: str) -> str:
-    if what in _PEOPLE:
-        form = rng.choice(("My {w} is called {v}.", "The name of my {w} is {v}."))
-    else:
-        form = rng.choice(("My {w} is {v}.", "Remember that my {w} is {v}.", "My {w} is {v}."))
+    forms = _OF_PEOPLE if what in _PEOPLE else _OF_ONESELF
+    form = forms[0] if rng.random() < 0.4 else rng.choice(forms)
     return form.format(w=what, v=value)
 
 
@@ -136,10 +173,8 @@ def _correct(
 
 def _ask(conversation: Conversation, rng: Rng, what: str, value: str) -> None:
     if what in _PEOPLE:
-        question = rng.choice(("What is my {w} called?", "What is the name of my {w}?"))
-        answer = f"Your {what} is called {value}."
+        question, answer = rng.choice(_ASKED_OF_PEOPLE), f"Your {what} is called {value}."
     else:
-        question = rng.choice(("What is my {w}?", "Do you remember my {w}?", "Tell me my {w}."))
-        answer = f"Your {what} is {value}."
+        question, answer = rng.choice(_ASKED_OF_ONESELF), f"Your {what} is {value}."
     conversation.user(question.format(w=what))
     conversation.answer(answer, reasoning=thinking.found(rng, what, value))

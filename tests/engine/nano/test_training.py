@@ -12,7 +12,7 @@ from engine.nano.names import seeded
 from engine.nano.optimizer import Optimizer, orthogonalise
 from engine.nano.parameters import initial_parameters
 from engine.nano.rounding import round_keys
-from engine.nano.schedule import LENGTHS, PHASES, Schedule
+from engine.nano.schedule import LENGTHS, PHASES, SECOND_LENGTHS, Schedule
 from engine.nano.sinkhorn import Sinkhorn, sinkhorn_torch
 from engine.nano.state import PART_BYTES, load_state
 from engine.nano.steps import Steps
@@ -31,7 +31,7 @@ SHORT_ROWS = Schedule(warm_up=0.0, phases=((0.0, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 def trainer(folder, tokenizer_folder, **changes):
     folder.mkdir(exist_ok=True)
     shutil.copy(tokenizer_folder / TOKENIZER_FILE, folder)
-    settings = {"preset": "tiny", "steps": 4, "seconds": 1e9, "step_tokens": 256, "workers": 1}
+    settings = {"preset": "tiny", "steps": 3, "second_steps": 1, "step_tokens": 256, "workers": 1}
     settings |= {"schedule": SHORT_ROWS}
     log = Log(folder / "log.txt")
     yield Trainer(TrainConfig(folder=folder, seed=SEED, **(settings | changes)), log)
@@ -69,7 +69,7 @@ def test_two_legs_end_near_where_one_leg_ends(tmp_path, tokenizer_folder):
 
 
 def test_the_state_lies_in_parts_that_a_git_host_takes(tmp_path, tokenizer_folder):
-    with trainer(tmp_path, tokenizer_folder, steps=1) as run:
+    with trainer(tmp_path, tokenizer_folder, steps=1, second_steps=0) as run:
         run.run_leg()
     parts = list((tmp_path / "state").glob("part-*.safetensors"))
     assert parts
@@ -155,7 +155,15 @@ def test_the_rate_rises_holds_and_falls():
     schedule = Schedule()
     assert schedule.rate(0.01) < 1
     assert schedule.rate(0.2) == 1
-    assert schedule.rate(1.0) == schedule.last_rate
+    assert schedule.rate(0.999) == schedule.last_rate
+
+
+def test_the_second_cycle_rises_and_falls_again():
+    schedule = Schedule()
+    assert schedule.rate(1.2) == schedule.second_rate
+    assert schedule.rate(2.0) == schedule.second_rate * schedule.last_rate
+    assert schedule.phase(1.5, 0) == len(PHASES) - 1
+    assert abs(sum(SECOND_LENGTHS) - 1) < 1e-9
 
 
 def test_both_presets_have_two_epsilons_and_a_ramp_inside_yarn():
