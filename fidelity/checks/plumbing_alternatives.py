@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.conformance import Check, Damage
-from fidelity.checks.conformance_wire import Undecided
+from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import COUNTING, COUNTING_ON, OPEN
 from fidelity.checks.plumbing_shape import edited
 from fidelity.endpoint import json_shape as shape
@@ -20,6 +20,10 @@ _TOKENS = 6
 _TOPS = 3
 _HOT = 1.5
 _SEED = 20_240_607
+_SAMPLES = 4
+_VERY_HOT = 2.0
+_NOISE_NATS = 0.25
+"""Between two computations of one value."""
 _SAME_NATS = 1e-3
 """Of two mentions of one value within one answer."""
 _LOST = "\ufffd"
@@ -44,6 +48,57 @@ async def _hot(line: Line) -> Wires:
     return await _chat(
         line, f"temperature {_HOT}", extra, temperature=_HOT, seed=_SEED, max_tokens=12
     )
+
+
+async def _first_tokens(line: Line) -> Wires:
+    """Ask for one token: greedy with an alternative more, and sampled with several seeds."""
+
+    async def one(label: str, tops: int, **options: Any) -> Wire:
+        return await line.chat(
+            OPEN,
+            label=label,
+            max_tokens=1,
+            stream=False,
+            extra={"logprobs": True, "top_logprobs": tops},
+            **options,
+        )
+
+    return await together(
+        one("greedy", _TOPS + 1, temperature=0.0),
+        *(
+            one(f"seed {_SEED + n}", _TOPS, temperature=_VERY_HOT, seed=_SEED + n)
+            for n in range(_SAMPLES)
+        ),
+    )
+
+
+def _judge_first_tokens(wires: Wires) -> list[str]:
+    """What is likely does not depend on what was drawn; the chosen token may stand beside it."""
+    greedy, *sampled = (_entries(wire)[0] for wire in wires)
+    values = {str(top.get("token")): _value(top) for top in _tops(greedy)}
+    ordered = sorted(values.values(), reverse=True)
+    if len(ordered) < _TOPS + 1:
+        raise Undecided(f"{len(ordered)} alternatives for {_TOPS + 1} that were asked for")
+    clear = [token for token, value in values.items() if value > ordered[_TOPS] + _NOISE_NATS]
+    for wire, entry in zip(wires[1:], sampled, strict=True):
+        listed = [str(top.get("token")) for top in _tops(entry)]
+        missing = [token for token in clear if token not in listed]
+        if missing:
+            drawn = f"{wire.label}: {entry.get('token')!r} was drawn"
+            return [f"{drawn}, and the likelier {missing} are not among its alternatives {listed}"]
+    return []
+
+
+def _value(top: dict[str, Any]) -> float:
+    return shape.number(top.get("logprob"), "logprob") or 0.0
+
+
+def _displaced(wires: Wires) -> Wires:
+    """The drawn token takes the place of the best."""
+    body = wires[1].json()
+    tops = body["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    tops[0] = {"token": "drawn", "logprob": -12.0}
+    return [wires[0], wires[1].with_json(body), *wires[2:]]
 
 
 async def _greedy(line: Line) -> Wires:
@@ -202,6 +257,16 @@ ALTERNATIVES = (
         judge=_judge_mentions,
         damages=(edited("a nat is added to each", _above_best),),
         feature="top_logprobs",
+    ),
+    Check(
+        name="alternatives_are_the_likeliest",
+        title="alternatives are the likeliest tokens, whatever was drawn",
+        collect=_first_tokens,
+        judge=_judge_first_tokens,
+        damages=(Damage(what="the drawn token takes the best one's place", apply=_displaced),),
+        feature="top_logprobs",
+        cost_requests=1 + _SAMPLES,
+        cost_tokens=100,
     ),
     Check(
         name="bytes_spell_their_token",

@@ -166,7 +166,23 @@ def higher_when_sampled(path, asked, told):
     return one_shot(told, edit)
 
 
+def drawn_first(path, asked, told):
+    """The drawn token stands first among its alternatives, and the last of them is left out."""
+    sampled = path == CHAT and asked and asked.get("temperature") and asked.get("top_logprobs")
+    if not sampled or told.status != 200 or is_stream(told):
+        return told
+
+    def edit(body):
+        for entry in body["choices"][0]["logprobs"]["content"]:
+            tops = [top for top in entry["top_logprobs"] if top["token"] != entry["token"]]
+            drawn = {k: entry[k] for k in ("token", "logprob", "bytes")}
+            entry["top_logprobs"] = [drawn, *tops][: asked["top_logprobs"]]
+
+    return one_shot(told, edit)
+
+
 FAULTS = (
+    fault("drawn token displaces", "alternatives_are_the_likeliest", tell=drawn_first),
     fault(
         "system dropped",
         "system_text_is_rendered",

@@ -453,6 +453,7 @@ FAULTS = (
     fault(
         "logprobs ignored",
         "zero_alternatives_leave_the_logprobs",
+        "alternatives_are_the_likeliest",
         "bytes_spell_their_token",
         "sampled_tokens_have_one_value",
         "no_alternatives_unless_asked",
