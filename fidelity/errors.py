@@ -9,7 +9,8 @@
         ├── EndpointError              the server did not answer as a server of its kind does
         │   └── Overloaded             429/503 until the cap on waiting was spent
         ├── CapabilityMissing          an expected capability is absent or unproven
-        ├── TrafficRefused             this traffic class was not allowed, or a hard cap is spent
+        ├── TrafficRefused             this traffic class was not allowed
+        │   └── CapSpent               a hard cap (tokens, requests, time)   outcome inconclusive
         ├── JournalError               the run folder cannot be read or continued
         └── LaunchError                a deployment could not be started or stopped
 
@@ -66,6 +67,10 @@ class CapabilityMissing(HarnessError):
 
 class TrafficRefused(HarnessError):
     """The probe's traffic class is not allowed here, or a hard cap is spent."""
+
+
+class CapSpent(TrafficRefused):
+    """A hard cap is spent: the claim has fewer trials than it needs, and says nothing."""
 
 
 class JournalError(HarnessError):

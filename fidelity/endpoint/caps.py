@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from fidelity.errors import TrafficRefused
+from fidelity.errors import CapSpent, TrafficRefused
 from fidelity.words import Budget, Traffic
 
 BUDGET_S = {Budget.QUICK: 900.0, Budget.STANDARD: 5_400.0, Budget.DEEP: 36_000.0}
@@ -104,12 +104,12 @@ class Caps:
         """Count one request and reserve its tokens; waits while only reservations are in the way.
 
         Raises:
-            TrafficRefused: a cap is spent, or this request would pass it; says which.
+            CapSpent: a cap is spent, or this request would pass it; says which.
         """
         while self.max_tokens is not None and tokens:
             left = self.max_tokens - self.spent.tokens
             if tokens > left:
-                raise TrafficRefused(
+                raise CapSpent(
                     f"a request of up to {tokens} tokens passes the cap of {self.max_tokens}"
                     f" ({max(0, left)} left): raise --fidelity-max-tokens or lower the budget"
                 )
@@ -117,7 +117,7 @@ class Caps:
                 break
             await self._changed.wait()  # what is in flight may turn out smaller than reserved
         if self.spent.requests >= self.max_requests:
-            raise TrafficRefused(
+            raise CapSpent(
                 f"the cap of {self.max_requests} requests is spent: raise --fidelity-max-requests"
             )
         self.spent.requests += 1

@@ -14,6 +14,7 @@ import pytest
 from fidelity.config.options import pytest_flags
 from fidelity.config.settings import Settings, resolve
 from fidelity.errors import (
+    CapSpent,
     ConfigError,
     FidelityError,
     HarnessError,
@@ -401,7 +402,7 @@ def _ending(raised: BaseException | None, measure: Measure | None) -> tuple[Outc
     match raised:
         case Violation():
             outcome = Outcome.FAIL
-        case Inconclusive():
+        case Inconclusive() | CapSpent():
             outcome = Outcome.INCONCLUSIVE
         case NotApplicable():
             outcome = Outcome.NOT_APPLICABLE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio.from_thread
 
-from fidelity.errors import HarnessError, TrafficRefused
+from fidelity.errors import CapSpent, HarnessError
 from fidelity.measure import Beside, Measure
 from fidelity.records import Finding, PatchState, Verdict
 from fidelity.runs import manifest, resuming
@@ -185,7 +185,7 @@ class Run:
         limit = self._order.settings.max_time_s
         spent = time.monotonic() - self._started
         if limit is not None and spent > limit:
-            raise TrafficRefused(
+            raise CapSpent(
                 f"the run's time cap of {limit:g} s (--fidelity-max-time-s) is spent"
             )
 
