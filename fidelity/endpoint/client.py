@@ -101,6 +101,8 @@ class Client(ServerCalls):
         )
         turns = len(question.prompt) if question.chat else 1
         prompt_tokens = self.caps.estimate(len(body), turns)
+        if not question.chat and not isinstance(question.prompt, str):
+            prompt_tokens = len(question.prompt)  # given as ids, they need no estimate
         if question.prompt_logprobs is not None and prompt_tokens > PROMPT_LOGPROBS_TOKENS:
             raise TrafficRefused(
                 f"logprobs of a prompt of up to {prompt_tokens} tokens pass the bound of"

@@ -1,0 +1,70 @@
+"""Golden: the same token ids through two deployments.
+
+Claim: the deployment scores given texts as a golden deployment does, up to what rounding in the
+  declared dtype can move: in every class of tokens, at every length and residue.
+Why it breaks in practice: kernels, casts, position scaling and sparse selection go wrong at one
+  residue, beyond one length, or for what has to be read from far away; text stays fluent.
+A failure means: the two deployments do not compute the same function; the finding names the
+  length, the residue of length or position, and the rung: rounding, drift, selection, structural.
+Cost: 14 texts of 250 to 1k tokens and 4 to 8k (40k tokens) on each side, 22 more of a class that
+  missed, null arms and controls (16k tokens).
+Needs: a golden deployment (--fidelity-golden), tokenize, completions with logprobs of given text.
+"""
+
+import pytest
+
+from fidelity.golden.judging import agree_finding, pair_of
+from fidelity.golden.repeating import floor_findings
+from fidelity.golden.texts import classes_of, compared, fitting, fresh_of_class, repeated, sweep
+from fidelity.measure import Measure
+
+pytestmark = pytest.mark.fidelity_requires("golden")
+
+AGREE = 0.80
+TEXTS = {
+    "quick": {256: 6, 512: 5, 1_024: 4, 2_048: 3, 4_096: 1, 8_128: 1},
+    "standard": {256: 20, 512: 20, 1_024: 15, 2_048: 10, 4_096: 5, 8_128: 3},
+    "deep": {256: 40, 512: 40, 1_024: 40, 2_048: 30, 4_096: 15, 8_128: 8},
+}
+NULL_TEXTS = {512: 6}
+CONTROL_TEXTS = {256: 4}
+
+
+def test_texts_are_scored_as_by_the_golden(measure: Measure) -> None:
+    """Given texts have the golden's logprobs in >= 0.80 of texts, in every class that missed."""
+    pair = pair_of(measure)
+    limit = measure.deployment.capabilities.max_model_len
+    rows = fitting(TEXTS[measure.budget], limit, pair.limit_tokens)
+    measure.control(
+        "positive",
+        "one early token of the measured side's text is exchanged",
+        [compared(text, pair, altered=True) for text in sweep(seed="altered", rows=CONTROL_TEXTS)],
+        must="be seen at that token",
+    )
+    texts = sweep(seed=str(measure.seed), rows=rows)
+    trials = measure.ask([compared(text, pair) for text in texts])
+    null = measure.ask([repeated(text, pair) for text in sweep(seed="null", rows={512: 2})])
+    opened = measure.open_classes(
+        trials,
+        classes_of,
+        lambda name, count: [
+            compared(text, pair)
+            for text in fresh_of_class(name, count, seed=measure.seed, rows=list(rows))
+        ],
+    )
+    finding, profile = agree_finding(measure, trials, opened, null, AGREE, dtype=pair.dtype)
+    measure.decide(finding, profile=profile)
+
+
+def test_both_deployments_repeat_themselves(measure: Measure) -> None:
+    """A deployment that scores one text twice gives one result: the floor of the comparison."""
+    pair = pair_of(measure)
+    measure.control(
+        "positive",
+        "one early token of the measured side's text is exchanged",
+        [compared(text, pair, altered=True) for text in sweep(seed="floor", rows=CONTROL_TEXTS)],
+        must="be seen at that token",
+    )
+    texts = sweep(seed=f"null {measure.seed}", rows=NULL_TEXTS)
+    trials = measure.ask([repeated(text, pair) for text in texts])
+    measure.decide(*floor_findings(measure, trials))
