@@ -14,6 +14,7 @@ Needs: chat; disruptive traffic allowed; abort by call and metrics where the ser
 from fidelity.checks import abort_plans
 from fidelity.checks.abort import aborted_probe, undisturbed_probe
 from fidelity.checks.abort_plans import Pace, Plan, plans, ways
+from fidelity.checks.affording import context_within
 from fidelity.checks.bystanders import bystander_probe, classes_of
 from fidelity.checks.gauges import gauges_probe
 from fidelity.checks.second_stage import blame_beside, missed, with_fresh
@@ -38,6 +39,7 @@ def test_follow_up_after_an_abort_reads_its_whole_context(measure: Measure) -> N
     measure.allow(Traffic.DISRUPTIVE)
     hows = ways(measure.deployment.capabilities["abort"].present)
     count = measure.trials_planned(quick=18, standard=63, deep=180)
+    limit = context_within(measure, 2 * count)
     pace = Pace()
 
     def planned(number: int, point: str = "") -> list[Plan]:
@@ -47,7 +49,7 @@ def test_follow_up_after_an_abort_reads_its_whole_context(measure: Measure) -> N
             facts=FACTS,
             hows=hows,
             lines_between=LINES_BETWEEN[measure.budget],
-            limit_tokens=measure.deployment.capabilities.max_model_len,
+            limit_tokens=limit,
             point=point,
         )
 

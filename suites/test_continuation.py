@@ -12,6 +12,7 @@ Needs: chat.
 
 import pytest
 
+from fidelity.checks.affording import context_within
 from fidelity.checks.continuation import (
     classes_of,
     continuations,
@@ -35,11 +36,8 @@ HISTORIES_TOKENS = {
 @pytest.mark.parametrize("history", HISTORIES_TOKENS)
 def test_interrupted_page_is_taken_up_again(measure: Measure, history: str) -> None:
     """The follow-up names the interrupted page in >= 0.80 of conversations."""
-    lengths = fitting(
-        HISTORIES_TOKENS[history][measure.budget],
-        measure.deployment.capabilities.max_model_len,
-    )
     count = measure.trials_planned(quick=14, standard=59, deep=93)
+    lengths = fitting(HISTORIES_TOKENS[history][measure.budget], context_within(measure, count))
     measure.control(
         "positive",
         "the turns with the page are dropped",

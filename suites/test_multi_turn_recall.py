@@ -12,6 +12,7 @@ Needs: chat; tools and reasoning where the server has them; prefix_cache for the
 """
 
 from fidelity.checks import cached_follow_up
+from fidelity.checks.affording import context_within
 from fidelity.checks.conversation import (
     classes_of,
     fitting_lines,
@@ -40,8 +41,8 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
     shapes = usable_shapes(
         has_tools=capabilities["tools"].present, has_reasoning=capabilities["reasoning"].present
     )
-    lines = fitting_lines(NOTE_LINES[measure.budget], capabilities.max_model_len)
     count = measure.trials_planned(quick=48, standard=120, deep=300)
+    lines = fitting_lines(NOTE_LINES[measure.budget], context_within(measure, 2 * count))
     arms = measure.ask_arms(
         paired_probes(seed=measure.seed, count=count, shapes=shapes, facts=FACTS, lines=lines)
     )

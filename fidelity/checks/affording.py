@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from fidelity.measure import Measure
 
 _NEIGHBOURS_SHARE = 0.25
+_CAP = "the budget's token cap at this server's speed ends there"
+LEAST_CONTEXT_TOKENS = 1_024
+"""Half of it holds the shortest probes of every suite."""
+LONG_CONTEXT_TOKENS = 131_072
+"""Beyond this no suite builds a prompt where a server tells no limit."""
 FEWEST_NEIGHBOURS = 16
 """Each residue of 16 once, of 4 four times."""
 
@@ -38,6 +43,23 @@ class Afforded:
 def room_of(measure: Measure) -> int | None:
     """Return what the lengths of one sweep may cost, in tokens; None when nothing bounds it."""
     return None if measure.planning else measure.deployment.client.caps.sweep_tokens
+
+
+def context_within(measure: Measure, trials: int) -> int | None:
+    """Return the context that prompts of a claim must stay within; half of it is theirs.
+
+    The deployment's own limit, or what the budget affords of that many trials at this server's
+    speed, whichever is smaller; where it is the second, the finding says so.
+    """
+    limit = measure.deployment.capabilities.max_model_len
+    room = room_of(measure)
+    if room is None:
+        return limit
+    within = max(LEAST_CONTEXT_TOKENS, room // trials)
+    if within >= (limit or LONG_CONTEXT_TOKENS):
+        return limit
+    measure.note(f"prompts of at most {within // 2:,} tokens: {_CAP}")
+    return within
 
 
 def afforded(
@@ -86,4 +108,4 @@ def _note(rows: Sequence[int], kept: Sequence[int], neighbours: int, near: int) 
         parts.append(f"{near} of {neighbours} neighbouring lengths were asked")
     if not parts:
         return ""
-    return f"{' and '.join(parts)}: the budget's token cap at this server's speed ends there"
+    return f"{' and '.join(parts)}: {_CAP}"

@@ -1,8 +1,15 @@
 """A slow server is asked its shorter lengths, and what was left away is said."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from fidelity.checks.affording import FEWEST_NEIGHBOURS, afforded
+from fidelity.checks.affording import (
+    FEWEST_NEIGHBOURS,
+    LEAST_CONTEXT_TOKENS,
+    afforded,
+    context_within,
+)
 from fidelity.endpoint.caps import BUDGET_S, LEAST_TOKENS, SWEEP_SHARE, Caps
 from fidelity.words import Budget
 
@@ -54,3 +61,27 @@ def test_a_given_cap_is_kept_and_bounds_the_sweep():
     caps = Caps(max_requests=1, max_tokens=30_000, allow=())
     assert caps.derive(Budget.QUICK, 1e6, 1e6) == 30_000
     assert caps.sweep_tokens == 12_000
+
+
+def measure_at(*, limit, sweep_tokens, planning=False):
+    notes = []
+    client = SimpleNamespace(caps=SimpleNamespace(sweep_tokens=sweep_tokens))
+    capabilities = SimpleNamespace(max_model_len=limit)
+    deployment = SimpleNamespace(capabilities=capabilities, client=client)
+    return SimpleNamespace(planning=planning, deployment=deployment, note=notes.append, notes=notes)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sweep_tokens", "within"),
+    [(8_192, 10**7, 8_192), (None, 10**8, None), (8_192, 200_000, 2_000), (None, 100, 1_024)],
+)
+def test_prompts_of_a_claim_stay_within_what_is_afforded(limit, sweep_tokens, within):
+    measure = measure_at(limit=limit, sweep_tokens=sweep_tokens)
+    assert context_within(measure, 100) == within
+    assert bool(measure.notes) == (within not in {limit, None})
+    assert within is None or within >= LEAST_CONTEXT_TOKENS
+
+
+def test_a_plan_is_bounded_by_the_server_alone():
+    measure = measure_at(limit=4_096, sweep_tokens=1, planning=True)
+    assert context_within(measure, 100) == 4_096
