@@ -29,6 +29,7 @@ _STATUS: dict[str, tuple[str, str, Any]] = {
     "not_applicable": ("skipped", "s", "SKIPPED"),
 }
 _RUN = pytest.StashKey["PytestRun"]()
+_FIRST = "fidelity_first"
 _SUITES = Path(__file__).resolve().parents[1] / "suites"
 
 
@@ -53,11 +54,19 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark of claims that need more than one deployment has."""
+    """Declare the marks of claims."""
     config.addinivalue_line(
         "markers",
         "fidelity_requires(name): the claim is part of a run only where the run has it (golden)",
     )
+    config.addinivalue_line(
+        "markers", f"{_FIRST}: the claim is asked first, while the server is young"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the claims that must come first to the front; all others keep their order."""
+    items.sort(key=lambda item: item.get_closest_marker(_FIRST) is None)
 
 
 @pytest.fixture

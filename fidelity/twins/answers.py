@@ -34,9 +34,13 @@ class Heard:
 
 @dataclass(slots=True)
 class Names:
-    """Ids of token texts, learned from the replies of one trial."""
+    """Ids of token texts, learned from the replies of one trial.
+
+    A text that several ids have (a part of a character is often one) names none of them.
+    """
 
     ids: dict[str, int] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
 
     def learn(self, replies: Iterable[Reply]) -> None:
         """Take every text whose id is told."""
@@ -51,15 +55,15 @@ class Names:
                     self._learn(given, given.token_id)
 
     def _learn(self, entry: TokenLogprob, token_id: int | None) -> None:
-        if token_id is not None:
-            self.ids.setdefault(entry.token, token_id)
-        for top in entry.top:
-            if top.token_id is not None:
-                self.ids.setdefault(top.token, top.token_id)
+        told = [(entry.token, token_id), *((top.token, top.token_id) for top in entry.top)]
+        for text, known in told:
+            if known is not None and self.ids.setdefault(text, known) != known:
+                self.shared.add(text)
 
     def of(self, text: str) -> int:
         """Return the id of a token's text; a number of its own, below 0, where nobody tells."""
-        return self.ids.get(text, -1 - zlib.crc32(text.encode("utf-8", "replace")))
+        known = None if text in self.shared else self.ids.get(text)
+        return -1 - zlib.crc32(text.encode("utf-8", "replace")) if known is None else known
 
 
 def tokens_of(heard: Heard, names: Names) -> tuple[ScoredToken, ...]:
@@ -94,8 +98,13 @@ def _given(reply: Reply, start: int, names: Names) -> tuple[ScoredToken, ...]:
 def _token(entry: TokenLogprob, names: Names, token_id: int | None) -> ScoredToken:
     if entry.logprob is None:
         raise EndpointError(f"the token {entry.token[:40]!r} has no logprob")
-    top = tuple(
-        (names.of(each.token) if each.token_id is None else each.token_id, each.logprob)
-        for each in entry.top
-    )
-    return ScoredToken(names.of(entry.token) if token_id is None else token_id, entry.logprob, top)
+    chosen = names.of(entry.token) if token_id is None else token_id
+    top: dict[int, float] = {}
+    for each in entry.top:
+        found = names.of(each.token) if each.token_id is None else each.token_id
+        if found == chosen and each.logprob == entry.logprob:
+            continue
+        while found in top or found == chosen:  # another token of the same text
+            found = -1 - abs(found) - 1
+        top[found] = each.logprob
+    return ScoredToken(chosen, entry.logprob, ((chosen, entry.logprob), *top.items()))

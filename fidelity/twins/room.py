@@ -32,6 +32,7 @@ class Room:
         by_ids: prompts can be given as token ids, so lengths are exact.
         has_ids: it returns the ids of what it generated.
         ignores_eos: it goes on behind the end token when told so: lengths of answers are exact.
+        can_bypass: logprobs of given text can be asked for, and such a request reads no cache.
         limit_tokens: prompt and answer together; None when unknown.
         running_gauges: metrics that count the requests being computed.
     """
@@ -45,6 +46,7 @@ class Room:
     by_ids: bool = True
     has_ids: bool = True
     ignores_eos: bool = False
+    can_bypass: bool = True
     limit_tokens: int | None = None
     running_gauges: tuple[str, ...] = ()
 
@@ -82,6 +84,7 @@ def room_of(measure: "Measure") -> Room:
         and (has_ids or capabilities["tokenize"].present),
         has_ids=has_ids,
         ignores_eos=capabilities.dialect in _TELL_IGNORE_EOS,
+        can_bypass=capabilities["prompt_logprobs"].present and capabilities["completions"].present,
         limit_tokens=capabilities.max_model_len,
         running_gauges=deployment.client.server.dialect.running_gauges,
     )

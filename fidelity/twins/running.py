@@ -77,7 +77,7 @@ class Twin:
         name: one word, the path in question: "cached", "batched", ...
         claim: the sentence.
         ask: sends both arms and the null arm of one prompt.
-        sweep: the prompts.
+        sweep: the prompts, or what makes them of a server's sizes.
         quick: prompts at that budget; likewise the others.
         path: the capability that a deployment promises when it promises this path.
         needs: capabilities without which there is no such claim here.
@@ -90,7 +90,7 @@ class Twin:
     name: str
     claim: str
     ask: Callable[[Ask, Room, Plan, Scene], Awaitable[Arms]]
-    sweep: Sweep
+    sweep: Sweep | Callable[[Room], Sweep]
     quick: int = 22
     standard: int = 64
     deep: int = 256
@@ -117,12 +117,13 @@ class TwinRun:
         measure.allow(twin.traffic)
         measure.needs(*twin.needs)
         self.room = room_of(measure)
+        self.sweep = twin.sweep(self.room) if callable(twin.sweep) else twin.sweep
 
     def asked(self) -> list[Trial]:
         """Ask every prompt, and those of each class with one that does not agree."""
         twin, measure = self.twin, self.measure
         count = measure.trials_planned(quick=twin.quick, standard=twin.standard, deep=twin.deep)
-        chosen = plans(twin.sweep, self.room, seed=measure.seed, count=count)
+        chosen = plans(self.sweep, self.room, seed=measure.seed, count=count)
         trials = self._ask(chosen)
         if not any(UNPROVEN in trial.error for trial in trials):
             at_once = CLASS_TRIALS if twin.gathers else 1
@@ -135,7 +136,7 @@ class TwinRun:
         A trial is ok, which no control may be, unless its arms part exactly there.
         """
         chosen = plans(
-            self.twin.sweep,
+            self.sweep,
             self.room,
             seed=f"{self.measure.seed} control",
             count=self.twin.controls,
@@ -181,12 +182,10 @@ class TwinRun:
         return self.measure.ask(probes, arm=arm, concurrency=at_once)
 
     def _classes(self, trial: Trial) -> list[str]:
-        return classes_of(self.twin.sweep, trial)
+        return classes_of(self.sweep, trial)
 
     def _fresh(self, name: str, count: int) -> list[Probe]:
-        found = fresh_of_class(
-            self.twin.sweep, self.room, name, seed=self.measure.seed, count=count
-        )
+        found = fresh_of_class(self.sweep, self.room, name, seed=self.measure.seed, count=count)
         scene = Scene()
         return [self._probe(plan, scene) for plan in found]
 
