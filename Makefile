@@ -9,10 +9,10 @@ TORCH_CPU ?= 2.13.0+cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 2
 
 .DEFAULT_GOAL := help
-.PHONY: help report test acceptance check wheel serve clean real-engines
+.PHONY: help report test acceptance check wheel serve clean real-engines llamacpp-quick
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, this is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
@@ -74,6 +74,10 @@ serve: $(VENV)/.engine  ## serve the embedded engine on port 8000
 
 real-engines: $(VENV)/.base  ## install real engines into .real-engines/ (ENGINES=llamacpp for one of them)
 	@$(BIN)/python deploy/real_engines/install.py $(ENGINES)
+
+llamacpp-quick: $(VENV)/.engine  ## install llama.cpp's server and run two quick suites on it (5 minutes)
+	@$(MAKE) --no-print-directory real-engines ENGINES=llamacpp
+	@$(BIN)/python deploy/real_engines/quick_check.py llamacpp
 
 clean:  ## remove the environment, caches and build products (keeps runs/)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -174,7 +174,12 @@ OPTIONS: tuple[Option, ...] = (
         help="hard cap on waiting for an overloaded server, per request",
         per_deployment=True,
     ),
-    Option(name="max-time-s", kind=seconds(1), help="stop the run after this many seconds"),
+    Option(
+        name="max-time-s",
+        kind=seconds(1),
+        help="stop the run after this many seconds",
+        per_deployment=True,
+    ),
     Option(
         name="timeout-s",
         kind=seconds(0.01, 86_400),
