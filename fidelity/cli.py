@@ -92,9 +92,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("url", nargs="?", metavar="URL", help="URL/v1 of the server")
     add_cli_options(doctor)
-    replay = _command(commands, "replay", "send one trial of a run again", _replay)
-    replay.add_argument("run", type=Path, metavar="RUN", help="run folder, e.g. runs/latest")
-    replay.add_argument("trial", metavar="TRIAL", help="id of the trial, e.g. t0123456789ab")
+    replay = _command(
+        commands, "replay", "send one trial of a run again, or play a script again", _replay
+    )
+    replay.add_argument(
+        "run",
+        type=Path,
+        metavar="RUN|SCRIPT.json",
+        help="run folder, e.g. runs/latest; or a script",
+    )
+    replay.add_argument(
+        "trial", nargs="?", metavar="TRIAL", help="id of the trial in RUN, e.g. t0123456789ab"
+    )
     add_cli_options(replay)
     _add_triage(commands)
     diff = _command(commands, "diff", "compare the findings of two runs", _diff)
@@ -262,7 +271,9 @@ def _triage(parsed: argparse.Namespace, words: list[str]) -> int:
 
 
 def _replay(parsed: argparse.Namespace, words: list[str]) -> int:
-    """Send one trial again and show it beside what the run saw."""
+    """Send one trial again and show it beside what the run saw; or play a script again."""
+    if parsed.trial is None:
+        return _play_script(parsed, words)
     from fidelity.runs import replay
 
     with replay.prepared(parsed.run.resolve(), parsed.trial) as copy:
@@ -272,6 +283,18 @@ def _replay(parsed: argparse.Namespace, words: list[str]) -> int:
         lines, code = copy.compared()
     print("\n".join(lines))
     return code
+
+
+def _play_script(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Play a script against a deployment; exit 1 when an answer is not what it is alone."""
+    if parsed.run.is_dir():
+        raise ConfigError(f"{parsed.run} is a run: name one of its trials, or a script's file")
+    from fidelity.fuzz import replaying
+
+    _say_what_is_measured(parsed)
+    with replaying.test_of(parsed.run) as test:
+        arguments = [str(test), "--tb=no", *to_pytest_args(cli_flags(parsed))]
+        return call_pytest(arguments, ("fidelity", *words))
 
 
 def _repeated(command: Sequence[str]) -> list[str]:

@@ -35,13 +35,14 @@ class Fault:
     trigger: str
     patch: str | None
     suites: tuple[str, ...]
+    launch: tuple[str, ...]
     twins: tuple[str, ...]
     path: Path
     module: ModuleType
 
     def as_dict(self) -> dict[str, Any]:
         """Return the declared fields, for `python -m engine faults --json`."""
-        fields = ("name", "kind", "rung", "report", "trigger", "patch", "suites", "twins")
+        fields = ("name", "kind", "rung", "report", "trigger", "patch", "suites", "launch", "twins")
         return {field: getattr(self, field) for field in fields}
 
 
@@ -127,6 +128,7 @@ def _read(module: ModuleType, path: Path) -> Fault:
         trigger=module.TRIGGER,
         patch=module.PATCH,
         suites=tuple(sorted(module.SUITES)),
+        launch=tuple(getattr(module, "LAUNCH", ())),
         twins=tuple(sorted(getattr(module, "TWINS", ()))),
         path=path,
         module=module,

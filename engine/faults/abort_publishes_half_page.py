@@ -20,7 +20,7 @@ TRIGGER = (
     "past that page"
 )
 PATCH = None
-SUITES = {"test_abort_then_followup"}
+SUITES = {"test_abort_then_followup", "test_stateful"}
 
 
 def install(engine: Any) -> None:

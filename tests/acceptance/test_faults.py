@@ -14,8 +14,10 @@ from fidelity.words import Outcome, RunVerdict
 pytestmark = pytest.mark.acceptance
 
 FILES = sorted((ROOT / "engine" / "faults").glob("[a-z]*.py"))
-NAMES = [p.stem for p in FILES if "\nTWINS = " not in p.read_text(encoding="utf-8")]
-"""Those made for twins are run against the twins: test_twin_faults.py."""
+ELSEWHERE = ("\nTWINS = ", "\nLAUNCH = ")
+NAMES = [p.stem for p in FILES if not any(n in p.read_text(encoding="utf-8") for n in ELSEWHERE)]
+"""Those made for twins are run against the twins (test_twin_faults.py), those that need a server of
+their own against the suite that sees them there (test_stateful_faults.py)."""
 LANES = 2
 """Runs at once: the engine computes on one core, the harness needs little."""
 

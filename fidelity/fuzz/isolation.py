@@ -1,0 +1,116 @@
+"""The same messages once more, alone and cold: how that is done, and whether it was really so.
+
+An answer that came out of a spoilt cache must not be compared with another one out of it. In order
+of preference: flush the cache; ask for the prompt's logprobs, which read no cache; give the request
+a cache of its own; begin with another line. The first three keep every token.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from fidelity.fuzz.playing import Can, Played, flush, numbers
+from fidelity.words import Traffic
+
+if TYPE_CHECKING:
+    from fidelity.endpoint.replies import Reply
+    from fidelity.fuzz.script import Message
+    from fidelity.probes.probe import Ask
+
+MOST_SHARED_TOKENS = 16
+"""Of a prompt with another first line: the template's own beginning may come from a cache."""
+
+
+class Way(StrEnum):
+    """How isolation is got."""
+
+    FLUSH = "flushed cache"
+    GIVEN_TEXT = "logprobs of the prompt"
+    CACHE_SALT = "cache of its own"
+    OTHER_LINE = "another first line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """An answer in isolation.
+
+    Attributes:
+        same_tokens: its prompt was the very same; otherwise only the fact can be compared.
+        trouble: why it was not isolated; "" when nothing speaks against it.
+    """
+
+    reply: Reply
+    same_tokens: bool
+    trouble: str = ""
+
+
+def way_of(can: Can) -> Way:
+    """Return the best way that a server offers."""
+    if can.flush:
+        return Way.FLUSH
+    if can.given_text:
+        return Way.GIVEN_TEXT
+    return Way.CACHE_SALT if can.cache_salt else Way.OTHER_LINE
+
+
+async def alone(
+    ask: Ask, played: Played, can: Can, *, seed: str, altered: bool = False, label: str = "alone"
+) -> Alone:
+    """Ask the messages of an answer again, alone.
+
+    Args:
+        ask: keeps the exchange.
+        played: the answer.
+        can: what the server offers.
+        seed: of a first line or a cache's name, unique in the run.
+        altered: the damage of the positive control: every digit of the fact asked for is another.
+        label: of the exchange.
+    """
+    way = way_of(can)
+    messages = list(played.messages)
+    if altered:
+        messages = [_altered(message, played.chat.expect) for message in messages]
+    options: dict[str, Any] = {**played.options, **numbers(can)}
+    match way:
+        case Way.FLUSH:
+            await flush(ask)
+        case Way.GIVEN_TEXT:
+            options["prompt_logprobs"] = 0
+        case Way.CACHE_SALT:
+            options["extra"] = {can.cache_salt: f"alone {seed}"}
+        case Way.OTHER_LINE:
+            messages = _with_first_line(messages, seed)
+    reply = await ask.chat(
+        messages, label=f"{played.label}: {label}", traffic=Traffic.PASSIVE, **options
+    )
+    return Alone(reply=reply, same_tokens=way is not Way.OTHER_LINE, trouble=_trouble(reply, way))
+
+
+def _trouble(reply: Reply, way: Way) -> str:
+    cached = reply.cached_tokens
+    if cached is None:
+        if way in {Way.FLUSH, Way.OTHER_LINE}:  # cold by construction; usage would only confirm it
+            return ""
+        return f"usage does not tell that the {way} kept the isolated request out of the cache"
+    most = MOST_SHARED_TOKENS if way is Way.OTHER_LINE else 0
+    if cached > most:
+        return f"{cached} tokens of the isolated request came from a cache in spite of the {way}"
+    return ""
+
+
+def _altered(message: Message, code: str) -> Message:
+    other = "".join(str((int(digit) + 3) % 10) for digit in code)
+    content = message.get("content")
+    if not isinstance(content, str) or not code:
+        return message
+    return {**message, "content": content.replace(code, other)}
+
+
+def _with_first_line(messages: list[Message], seed: str) -> list[Message]:
+    draw = random.Random(f"alone {seed}")  # noqa: S311 - a prompt, not a secret
+    first = messages[0]
+    line = f"Shelf {draw.randint(100_000, 999_999)}.\n"
+    return [{**first, "content": f"{line}{first['content']}"}, *messages[1:]]
