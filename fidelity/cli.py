@@ -106,6 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_cli_options(replay)
     _add_triage(commands)
+    schema = _command(commands, "schema", "print the JSON schema of fidelity.toml", _schema)
+    schema.add_argument(
+        "--reference", action="store_true", help="its keys as Markdown, for docs/configuration.md"
+    )
     diff = _command(commands, "diff", "compare the findings of two runs", _diff)
     diff.add_argument("before", type=Path, metavar="RUN")
     diff.add_argument("after", type=Path, metavar="RUN")
@@ -305,6 +309,16 @@ def _repeated(command: Sequence[str]) -> list[str]:
     flags = {k: v for k, v in cli_flags(parsed).items() if k not in {"resume", "run_dir"}}
     chosen = [str(_suite(name)) for name in parsed.suites] or [str(_all_suites())]
     return [*chosen, *to_pytest_args(flags)]
+
+
+def _schema(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Print what may stand in fidelity.toml: for editors, or for people."""
+    del words
+    from fidelity.config.reference import reference_text
+    from fidelity.config.schema import schema_text
+
+    print(reference_text() if parsed.reference else schema_text(), end="")
+    return 0
 
 
 def _diff(parsed: argparse.Namespace, words: list[str]) -> int:

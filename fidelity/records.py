@@ -90,6 +90,22 @@ class Manifest(Record, frozen=True, kw_only=True, tag="manifest"):
     """The second deployment of a comparison; None without one."""
     left_out: dict[str, str] = {}
     """Claims that are no part of this run -> what they would need, in words."""
+    patches: tuple["PatchState", ...] = ()
+    """As they were when the run began."""
+    roles: tuple["RoleState", ...] = ()
+    """The processes of a deployment that has several, in the order in which they started."""
+
+
+class RoleState(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a deployment: router, prefill, decode."""
+
+    name: str
+    url: str
+    host: str = ""
+    launched: bool = False
+    launch_command: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    """Of fidelity.toml, that its description has on."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,12 +259,20 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
 
 
 class PatchState(Record, frozen=True, kw_only=True, tag="patch"):
-    """One patch of the deployment as the server reports it at the end of the run."""
+    """One patch of the deployment, as the server reports it or as fidelity.toml can tell.
+
+    In the manifest: when the run began; as a record of its own: at the end of the run.
+    """
 
     name: str
     state: str
+    """on, off, or unknown where nothing tells."""
     calls: int | None = None
     detail: str = ""
+    phase: str = ""
+    """When it runs, as fidelity.toml says: prefill, decode, both, encoding, config."""
+    proof: str = ""
+    """What showed that it is live, by its `active_when`; "" where nothing did."""
 
     @property
     def inert(self) -> bool:

@@ -182,7 +182,7 @@ def _patch(patch: PatchState) -> PatchRow:
     flag, tone = "", "pass" if on else "na"
     if patch.inert:
         flag, tone = "inert: installed, never ran", "inconclusive"
-    elif on and patch.calls is None:
+    elif on and patch.calls is None and not patch.proof:
         flag, tone = "no call count: not shown to have run", "inconclusive"
     elif not on and patch.calls:
         flag, tone = "ran although it is not on", "fail"
@@ -192,7 +192,7 @@ def _patch(patch: PatchState) -> PatchRow:
         calls=thousands(patch.calls),
         flag=flag,
         tone=tone,
-        detail=patch.detail,
+        detail=" · ".join(part for part in (patch.phase, patch.detail) if part),
     )
 
 

@@ -136,7 +136,7 @@ def _check_names(root: Section, config: ConfigFile) -> None:
 
 def _budget(root: Section, name: str) -> str:
     if name not in tuple(Budget):
-        hint = nearest(name, tuple(Budget))
+        hint = nearest(name, [str(budget) for budget in Budget])
         table = root.table.table("budgets")
         raise table.refuse(name, f"no such budget{hint}. Known: {', '.join(Budget)}")
     return name

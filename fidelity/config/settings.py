@@ -101,7 +101,7 @@ def resolve(
     values: dict[str, Any] = {}
     origins: list[Setting] = [Setting(name="target", value=target.name, origin=target_origin)]
     for option in OPTIONS:
-        value, origin = _resolve_one(option, flags, env, target, file)
+        value, origin = _resolve_one(option, flags, env, target, file, values.get("budget"))
         if option.refused and value:
             raise ConfigError(
                 f"{option.name} ({origin}): only microtests (suites/patches) take it;"
@@ -304,6 +304,7 @@ def _resolve_one(
     env: Mapping[str, str],
     target: DeploymentSpec,
     file: ConfigFile,
+    budget: Budget | None,
 ) -> tuple[Any, str]:
     chosen = {
         "base_url": target.base_url,
@@ -315,11 +316,15 @@ def _resolve_one(
         return file.path, "flag --config" if flags.get("config") else "discovered"
     if given := _from_flag_or_env(option, flags, env):
         return given
-    return _from_file(option, target, file)
+    return _from_file(option, target, file, budget)
 
 
-def _from_file(option: Option, target: DeploymentSpec, file: ConfigFile) -> tuple[Any, str]:
+def _from_file(
+    option: Option, target: DeploymentSpec, file: ConfigFile, budget: Budget | None = None
+) -> tuple[Any, str]:
     found = target.overrides.get(option.dest)
+    if found is None and budget is not None:
+        found = file.budgets.get(budget, {}).get(option.dest)
     if found is None and not _unsafe_for_url(option, target):
         found = file.harness.get(option.dest)
     return (option.default, "default") if found is None else (found.value, f"file {found.where}")

@@ -267,6 +267,11 @@ _MORE = {
     "budget": '"quick"',
     "run_dir": '"runs/today"',
     "seed": "0",
+    "golden": '"stock"',
+    "patch": '["index_keys=int4"]',
+    "checkpoint": '"/models/DeepSeek-V4-Flash"',
+    "inputs": '"dumps"',
+    "launch_arg": '["--max-queued-requests=32"]',
 }
 """Examples of options; one without is shown with a value of its kind."""
 

@@ -14,6 +14,7 @@ from fidelity.config.settings import Settings
 from fidelity.deployment.capabilities import Capabilities
 from fidelity.deployment.discovery import discover
 from fidelity.deployment.launch import ServerProcess
+from fidelity.deployment.patch_states import patch_states
 from fidelity.deployment.servers import Announce, Servers, Terms, start_servers
 from fidelity.endpoint.caps import Caps
 from fidelity.endpoint.client import Client
@@ -22,6 +23,7 @@ from fidelity.endpoint.server_calls import Server
 from fidelity.endpoint.timeouts import Timeouts
 from fidelity.endpoint.transport import Transport
 from fidelity.errors import ConfigError, EndpointError
+from fidelity.records import PatchState
 
 DEFAULT_PREFILL_TOKENS_PER_S = 200.0
 """When usage does not tell the speed: that of a small model on a small machine."""
@@ -41,6 +43,7 @@ class Deployment:
             that shares the run's caps. Their capabilities are the router's, as long as nobody has
             asked them; {} for a deployment without roles.
         servers: all processes behind it; None for a role, whose deployment owns them.
+        patches: as they were when it was opened.
     """
 
     spec: DeploymentSpec
@@ -50,6 +53,7 @@ class Deployment:
     process: ServerProcess | None = None
     roles: "Mapping[str, Deployment]" = field(default_factory=dict)
     servers: Servers | None = None
+    patches: tuple[PatchState, ...] = ()
 
     @property
     def name(self) -> str:
@@ -145,23 +149,25 @@ async def open_deployment(
             if role != ROUTER:
                 roles[role] = await _open_role(settings, servers, role, server, client)
                 roles[role].capabilities = capabilities
+        opened = Deployment(
+            spec=spec,
+            client=client,
+            capabilities=capabilities,
+            server_info=info,
+            process=servers.front,
+            roles=roles,
+            servers=servers,
+        )
+        opened.patches = tuple(await patch_states(opened, settings.file.patches))
     except BaseException:
         with anyio.CancelScope(shield=True):
-            for opened in roles.values():
-                await opened.aclose()
+            for worker in roles.values():
+                await worker.aclose()
             if client is not None:
                 await client.aclose()
             await anyio.to_thread.run_sync(servers.stop)
         raise
-    return Deployment(
-        spec=spec,
-        client=client,
-        capabilities=capabilities,
-        server_info=info,
-        process=servers.front,
-        roles=roles,
-        servers=servers,
-    )
+    return opened
 
 
 async def _open_role(

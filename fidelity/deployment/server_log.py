@@ -19,7 +19,7 @@ class ServerLog:
     def __init__(self, pipe: IO[bytes], path: Path | None, redactor: Redactor) -> None:
         """Start copying; without a path only the last lines are kept."""
         self._pipe = pipe
-        self._path = path
+        self.path = path
         self.redactor = redactor
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
         self._thread = threading.Thread(target=self._copy, name="server-log", daemon=True)
@@ -35,7 +35,7 @@ class ServerLog:
         self._thread.join(timeout_s)
 
     def _copy(self) -> None:
-        file = self._path.open("ab") if self._path else None
+        file = self.path.open("ab") if self.path else None
         written = omitted = 0
         try:
             while line := self._pipe.readline(_MAX_LINE_BYTES):

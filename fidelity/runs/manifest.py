@@ -7,10 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio.from_thread
-
-from fidelity.errors import EndpointError, TrafficRefused
-from fidelity.records import CapabilityState, GoldenState, Manifest, PatchState
+from fidelity.records import CapabilityState, GoldenState, Manifest, RoleState
 
 if TYPE_CHECKING:
     from fidelity.config.settings import Settings
@@ -52,6 +49,8 @@ def manifest_of(
                 for state in deployment.capabilities.values()
                 if isinstance(state, CapabilityState)
             ),
+            "patches": getattr(deployment, "patches", ()),
+            "roles": _roles(settings, deployment),
         }
     return Manifest(
         run_id=run_id,
@@ -68,6 +67,26 @@ def manifest_of(
         golden=_golden(settings, golden),
         left_out=dict(left_out),
         **known,
+    )
+
+
+def _roles(settings: "Settings", deployment: "Deployment") -> tuple[RoleState, ...]:
+    """Return what is known of each process of a deployment that has several."""
+    servers = getattr(deployment, "servers", None)
+    if servers is None:
+        return ()
+    return tuple(
+        RoleState(
+            name=role,
+            url=servers.addresses[role].root_url,
+            host=spec.host,
+            launched=role in servers.processes,
+            launch_command=settings.redactor.arguments(servers.processes[role].command.arguments)
+            if role in servers.processes
+            else (),
+            patches=spec.patches or (),
+        )
+        for role, spec in settings.target.roles.items()
     )
 
 
@@ -94,28 +113,6 @@ def _golden(settings: "Settings", golden: "Beside") -> GoldenState | None:
         version=getattr(deployment.capabilities, "version", ""),
         dtype=named.dtype or "",
     )
-
-
-def patch_states(
-    portal: anyio.from_thread.BlockingPortal, deployment: "Deployment"
-) -> list[PatchState]:
-    """Return the patches as the server reports them now; none when it does not say."""
-    state = deployment.capabilities.get("patches")
-    if state is None or not state.present:
-        return []
-    try:
-        reported = portal.call(deployment.client.patches)
-    except (EndpointError, TrafficRefused) as error:
-        return [PatchState(name="(all)", state="unknown", detail=str(error)[:500])]
-    return [
-        PatchState(
-            name=str(patch.get("name", ""))[:200],
-            state=str(patch.get("state", ""))[:200],
-            calls=patch["calls"] if isinstance(patch.get("calls"), int) else None,
-            detail="" if patch.get("value") is None else str(patch["value"])[:500],
-        )
-        for patch in reported[:1_000]
-    ]
 
 
 def _versions() -> dict[str, str]:

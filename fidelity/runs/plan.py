@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from fidelity.runs.asking import Group, trial_id
 from fidelity.errors import TrafficRefused
 from fidelity.records import CapabilityState, Trial
+from fidelity.runs.asking import Group, trial_id
 from fidelity.words import Traffic
 
 PREFILL_TOKENS_PER_S = 1_000.0
@@ -107,6 +107,7 @@ class PlannedDeployment:
         self.launched = False
         self.launch_command: tuple[str, ...] = ()
         self.server_info: Mapping[str, Any] = {}
+        self.roles: Mapping[str, Any] = {}
         self.capabilities = _AnyCapability() if capabilities is None else capabilities
         self.client = _NothingIsSent()
 

@@ -4,6 +4,7 @@ A deployment that cannot be opened does not end the run: every claim then ends i
 """
 
 import contextlib
+import fnmatch
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio.from_thread
 
+from fidelity.deployment.patch_states import broken_promises, patch_states
 from fidelity.errors import CapSpent, HarnessError
 from fidelity.measure import Beside, Measure
 from fidelity.records import Finding, PatchState, Verdict
@@ -181,6 +183,22 @@ class Run:
             if name not in states or not states[name].present
         )
 
+    def _unmet_claims(self, findings: Mapping[str, Finding]) -> tuple[str, ...]:
+        """Return the claims that the deployment requires and that do not apply to it."""
+        required = self._order.settings.target.required
+        return tuple(
+            f"claim {name}"
+            for name, finding in findings.items()
+            if finding.outcome is Outcome.NOT_APPLICABLE
+            and any(fnmatch.fnmatchcase(name, pattern) for pattern in required)
+        )
+
+    def _unmet_patches(self, patches: tuple[PatchState, ...]) -> tuple[str, ...]:
+        """Return the patches that the deployment has on by its description, and that are off."""
+        if self._deployment is None:
+            return ()
+        return tuple(broken_promises(self._deployment, patches))
+
     def _check_time(self) -> None:
         limit = self._order.settings.max_time_s
         spent = time.monotonic() - self._started
@@ -246,7 +264,8 @@ class Run:
     def _settle(self, *, interrupted: bool) -> Finished:
         patches: tuple[PatchState, ...] = ()
         if not interrupted and self._deployment is not None:
-            patches = tuple(manifest.patch_states(self._portal, self._deployment))
+            declared = self._order.settings.file.patches
+            patches = tuple(self._portal.call(patch_states, self._deployment, declared))
             for state in patches:
                 self.journal.append(state)
         findings = {
@@ -259,7 +278,10 @@ class Run:
             for finding in resolution.changed:
                 self.journal.append(finding)
         judgement = verdict.judge(
-            resolution, self._planned, interrupted=interrupted, unmet=self._unmet()
+            resolution,
+            self._planned,
+            interrupted=interrupted,
+            unmet=(*self._unmet(), *self._unmet_claims(findings), *self._unmet_patches(patches)),
         )
         duration_s = round(time.monotonic() - self._started, 3)
         exchanges = [e for trial in self.journal.trials.values() for e in trial.exchanges]

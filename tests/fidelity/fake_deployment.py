@@ -42,6 +42,7 @@ class FakeDeployment:
         self.launched = False
         self.launch_command = ()
         self.server_info = {"version": "1"}
+        self.roles = {}
         self.client = FakeClient()
         names = ("chat", "patches", "logprobs")
         states = {

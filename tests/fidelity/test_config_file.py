@@ -13,6 +13,11 @@ GOOD = """\
 [deployments.a]
 base_url = "http://a/v1"
 """
+LAUNCH = """\
+[deployments.a]
+launch = ["x", "{port}"]
+"""
+ROLE = "[deployments.a.roles.decode]\n"
 
 
 def _read(tmp_path, text):
@@ -69,6 +74,61 @@ def _read(tmp_path, text):
             "[deployments.a.env]\nHF_TOKEN = 'x'\n",
             r"HF_TOKEN: a secret is not written into the file",
         ),
+        (ROLE + "url = 'http://a/v1'\n", r"roles: no router among them"),
+        (
+            ROLE.replace("decode", "decoder") + "url = 'http://a/v1'\n",
+            r":1: \[deployments.a.roles.decoder\] .*'decoder' is no role; did you mean 'decode'",
+        ),
+        (ROLE, r":1: \[deployments.a.roles.decode\] url: it has either a launch command or a url"),
+        (ROLE + "manual = true\n", r"url: it has either"),
+        (ROLE + "launch = ['{port}']\nmanual = true\nurl = 'http://a'\n", r"is started by the run"),
+        (ROLE + "launch = ['{port}', '{prefil.url}']\n", r"unknown placeholder \{prefil.url\}"),
+        (
+            ROLE + "launch = ['{port}', '{decode.ulr}']\n",
+            r":2: .*unknown placeholder \{decode.ulr\}; did you mean 'decode.url'",
+        ),
+        (ROLE + "url = 'http://a'\nteardown = ['x']\n", r"teardown: only a server with a launch"),
+        (
+            ROLE + "launch = ['{port}']\nrestart = ['x']\n",
+            r"restart: a server with a launch command is launched again",
+        ),
+        (ROLE + "teardown_signal = 'SIGTERM'\n", r"one of TERM, .*did you mean 'TERM'"),
+        (
+            GOOD + "[deployments.a.roles.router]\nurl = 'http://a/v1'\n",
+            r"base_url: a deployment with roles has none",
+        ),
+        (GOOD + "patches = ['b']\n", r":3: \[deployments.a\] patches: no \[\[patch\]\] 'b'"),
+        (
+            LAUNCH + "patches = ['b']\n[[patch]]\nname = 'b'\n",
+            r":3: .*patches: b has no toggle in its \[\[patch\]\]",
+        ),
+        ("[[patch]]\nphase = 'both'\n", r":1: \[patch.1\] name: a patch has a name"),
+        ("[[patch]]\nname = 'b'\n[[patch]]\nname = 'b'\n", r":4: \[patch.2\] name: a second"),
+        (
+            "[[patch]]\nname = 'b'\n[[patch]]\nname = 'c'\nphase = 'decoding'\n",
+            r":5: \[patch.2\] phase: expected one of .*; did you mean 'encoding'",
+        ),
+        ("[[patch]]\nname = 'b'\nfiles = ['/x']\n", r":3: .*files: a path below .*found '/x'"),
+        (
+            "[[patch]]\nname = 'b'\nunconditional = true\non = { flags = ['x'] }\n",
+            r"unconditional: a patch with a toggle",
+        ),
+        (
+            "[[patch]]\nname = 'b'\n[patch.active_when]\nlog = 'x'\nmetric = 'y'\n",
+            r":4: \[patch.1.active_when\] log: one of patches, .*found metric and log",
+        ),
+        (
+            "[[patch]]\nname = 'b'\n[patch.active_when]\nlog = '('\n",
+            r":4: .*log: not a regular expression",
+        ),
+        (
+            "[[patch]]\nname = 'b'\nactive_when = { log = 'x', equals = 1 }\n",
+            r"equals: says nothing beside `log`",
+        ),
+        ("[budgets.quik]\nmax_tokens = 3\n", r"quik: no such budget; did you mean 'quick'"),
+        ("[budgets.quick]\nconcurrency = 3\n", r":2: .*concurrency: unknown key"),
+        ("[gate]\ndeployment = 'b'\n", r":2: \[gate\] deployment: no \[deployments.b\]"),
+        ("[gate]\nbaselin = 'b'\n", r"baselin: unknown key; did you mean 'baseline'"),
         ("x = [", r"fidelity.toml is not TOML"),
         (b"x = '\xff'", r"fidelity.toml is not TOML"),
     ],
@@ -111,6 +171,72 @@ extra_body = { a = 3 }
     assert profile.ca == tmp_path / "ca.pem"
     assert len(profile.tools) == 1
     assert config.request.sampling["temperature"] == 0.6
+
+
+PATCHED = """
+[[patch]]
+name = "a"
+on = { flags = ["--a", "{value}"] }
+off = { flags = ["--no-a"], env = { A = "0" } }
+[[patch]]
+name = "b"
+on = { env = { B = "{value}" } }
+[[patch]]
+name = "c"
+unconditional = true
+[deployments.x]
+launch = ["serve", "{port}"]
+patches = ["a=3", "c"]
+[deployments.y]
+launch = ["serve", "{port}"]
+patches = []
+[deployments.z]
+launch = ["serve", "{port}"]
+[deployments.r]
+patches = ["b=1"]
+env = { ALL = "1" }
+teardown_grace_s = 3
+[deployments.r.roles.decode]
+launch = ["serve", "{port}", "{router.url}"]
+patches = ["a=2"]
+[deployments.r.roles.router]
+launch = ["route", "{port}"]
+env = { OWN = "1" }
+"""
+
+
+def test_patches_that_are_on_are_switched_on_and_all_others_off(tmp_path):
+    found = _read(tmp_path, PATCHED).deployments
+    assert (found["x"].toggle_args, found["x"].toggle_env) == (("--a", "3"), {})
+    assert (found["y"].toggle_args, found["y"].toggle_env) == (("--no-a",), {"A": "0"})
+    assert (found["z"].toggle_args, found["z"].patches) == ((), None)
+    decode, router = found["r"].roles["decode"], found["r"].roles["router"]
+    assert (decode.toggle_args, decode.patches) == (("--a", "2"), ("a=2",))
+    assert (router.toggle_args, router.toggle_env) == (("--no-a",), {"A": "0", "B": "1"})
+
+
+def test_roles_inherit_what_the_deployment_says_and_keep_their_order(tmp_path):
+    spec = _read(tmp_path, PATCHED).deployments["r"]
+    assert list(spec.roles) == ["decode", "router"]
+    assert spec.front is spec.roles["router"]
+    assert spec.front.env == {"ALL": "1", "OWN": "1"}
+    assert spec.front.teardown_grace_s == 3
+    assert spec.front.name == "r/router"
+
+
+def test_gate_and_budgets_are_read(tmp_path):
+    config = _read(
+        tmp_path,
+        GOOD + "[budgets.deep]\nmax_tokens = 7\n[gate]\nbase = 'main'\nbaseline = 'b.json'\n"
+        "deployment = 'a'\nbudget = 'deep'\nsuites = ['plumbing']\nmicrotest_s = 60\n",
+    )
+    assert config.budgets["deep"]["max_tokens"].value == 7
+    assert config.gate.baseline == tmp_path / "b.json"
+    assert (config.gate.base, config.gate.budget, config.gate.suites) == (
+        "main",
+        "deep",
+        ("plumbing",),
+    )
 
 
 def test_the_file_of_this_repository_expects_everything_that_the_engine_has():

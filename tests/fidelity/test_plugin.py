@@ -242,6 +242,16 @@ def test_a_promise_that_no_claim_needs_is_still_no_faithful_run(pytester, suites
     assert "absent or unproven: logprobs" in verdict(pytester).sentence
 
 
+def test_a_required_claim_that_is_not_applicable_is_a_broken_promise(pytester, suites):
+    suites(needle=GOOD + "\ndef test_x(measure): measure.needs('logprobs')\n")
+    file = "default = 'a'\n[deployments.a]\nbase_url = 'http://127.0.0.1:1/v1'\n"
+    (pytester.path / "fidelity.toml").write_text(file)
+    assert pytester.runpytest_inprocess("-p", "no:cacheprovider").ret == 0
+    (pytester.path / "fidelity.toml").write_text(file + "required = ['needle/x']\n")
+    assert pytester.runpytest_inprocess("-p", "no:cacheprovider").ret == 2
+    assert "absent or unproven: claim needle/x" in verdict(pytester).sentence
+
+
 def test_traffic_that_was_not_allowed_is_not_applicable(pytester, suites):
     suites(
         needle=GOOD

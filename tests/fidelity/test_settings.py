@@ -297,3 +297,20 @@ class TestGolden:
 
     def test_without_one_there_is_none(self):
         assert resolve({"base_url": "http://a/v1"}, environ={}).beside is None
+
+
+def test_a_budget_has_caps_that_flags_and_deployments_beat(tmp_path):
+    (tmp_path / "fidelity.toml").write_text(
+        "default = 'a'\n[budgets.standard]\nmax_tokens = 5\nmax_requests = 6\n"
+        "[harness]\nmax_requests = 7\n[deployments.a]\nbase_url = 'http://a/v1'\nmax_tokens = 8\n"
+        "[deployments.b]\nbase_url = 'http://b/v1'\n"
+    )
+
+    def caps(**flags):
+        found = resolve(flags, environ={}, cwd=tmp_path)
+        return found.max_tokens, found.max_requests
+
+    assert caps() == (8, 7)
+    assert caps(budget="standard") == (8, 6)
+    assert caps(budget="standard", deployment="b") == (5, 6)
+    assert caps(budget="standard", deployment="b", max_tokens="9") == (9, 6)
