@@ -11,6 +11,7 @@ from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import COUNTING, COUNTING_ON, OPEN
 from fidelity.checks.plumbing_shape import edited
 from fidelity.endpoint import json_shape as shape
+from fidelity.probes.dialogue import user
 
 if TYPE_CHECKING:
     from fidelity.checks.conformance import Wires
@@ -26,6 +27,7 @@ _NOISE_NATS = 0.25
 """Between two computations of one value."""
 _SAME_NATS = 1e-3
 """Of two mentions of one value within one answer."""
+_MANY_TOKENS = "\U0001f680" * 6
 _LOST = "\ufffd"
 
 
@@ -173,6 +175,52 @@ def _judge_bytes(wires: Wires) -> list[str]:
     return []
 
 
+async def _emojis(line: Line) -> Wires:
+    """Ask for characters that most vocabularies spell with several tokens each."""
+    return [
+        await line.chat(
+            [user(f"Repeat exactly: {_MANY_TOKENS}")],
+            label="characters of several tokens",
+            max_tokens=24,
+            stream=False,
+            temperature=0.0,
+            extra={"logprobs": True, "top_logprobs": _TOPS},
+        )
+    ]
+
+
+def _judge_within_characters(wires: Wires) -> list[str]:
+    draft, entries = wires[0].answer(), _entries(wires[0])
+    told = draft.usage.get("completion_tokens")
+    if told is None or "".join(draft.text).isascii():
+        raise Undecided("no usage, or an answer without characters of several tokens")
+    problems = []
+    if len(entries) not in {told, told - 1}:
+        problems.append(f"{told} tokens were generated, and {len(entries)} have logprobs")
+    for place, entry in enumerate(entries):
+        nameless = [top for top in _tops(entry) if not top.get("token") and not top.get("bytes")]
+        if len(nameless) > 1:
+            problems.append(
+                f"token {place}: {len(nameless)} of {len(_tops(entry))} alternatives have neither"
+                " text nor bytes, and cannot be told apart"
+            )
+        elif not any(_one_token(top, entry) for top in _tops(entry)):
+            listed = [(top.get("token"), top.get("bytes")) for top in _tops(entry)]
+            told_of = f"{entry.get('token')!r} {entry.get('bytes')}"
+            problems.append(f"token {place} ({told_of}) is none of its alternatives: {listed}")
+    return problems
+
+
+def _one_token(top: dict[str, Any], entry: dict[str, Any]) -> bool:
+    return top.get("token") == entry.get("token") and top.get("bytes") == entry.get("bytes")
+
+
+def _nameless(body: dict[str, Any]) -> None:
+    for entry in body["choices"][0]["logprobs"]["content"]:
+        for top in entry["top_logprobs"]:
+            top.update(token="", bytes=[])
+
+
 async def _with_ids(line: Line) -> Wires:
     chat = await line.chat(
         COUNTING_ON,
@@ -275,6 +323,15 @@ ALTERNATIVES = (
         judge=_judge_bytes,
         damages=(edited("bytes move on by one token", _moved_bytes),),
         feature="top_logprobs",
+    ),
+    Check(
+        name="tokens_within_a_character",
+        title="each token of a character of several has its own logprob, text or bytes",
+        collect=_emojis,
+        judge=_judge_within_characters,
+        damages=(edited("alternatives lose text and bytes", _nameless),),
+        feature="top_logprobs",
+        cost_tokens=70,
     ),
     Check(
         name="ids_spell_the_answer",

@@ -181,7 +181,41 @@ def drawn_first(path, asked, told):
     return one_shot(told, edit)
 
 
+def one_entry_a_character(body):
+    """Tokens within a character have no entry; the last stands for all, beside its own tops."""
+    logprobs = body["choices"][0].get("logprobs")
+    kept, held = [], []
+    for entry in (logprobs or {}).get("content") or []:
+        held += entry["bytes"] or []
+        try:
+            text = bytes(held).decode()
+        except UnicodeDecodeError:
+            continue
+        kept.append({**entry, "token": text, "bytes": held})
+        held = []
+    if logprobs:
+        logprobs["content"] = kept
+
+
+def nothing_within_characters(body):
+    """Tokens within a character have neither text nor bytes."""
+    for entry in (body["choices"][0].get("logprobs") or {}).get("content") or []:
+        for named in entry["top_logprobs"]:
+            try:
+                bytes(named["bytes"]).decode()
+            except UnicodeDecodeError:
+                named.update(token="", bytes=[])
+
+
 FAULTS = (
+    fault(
+        "an entry a character", "tokens_within_a_character", tell=on_one_shot(one_entry_a_character)
+    ),
+    fault(
+        "nothing within characters",
+        "tokens_within_a_character",
+        tell=on_one_shot(nothing_within_characters),
+    ),
     fault("drawn token displaces", "alternatives_are_the_likeliest", tell=drawn_first),
     fault(
         "system dropped",
@@ -228,6 +262,7 @@ FAULTS = (
     fault("value after sampling", "sampled_tokens_have_one_value", tell=higher_when_sampled),
     fault(
         "bytes of the next token",
+        "tokens_within_a_character",
         "bytes_spell_their_token",
         "tokens_spell_the_answer",
         tell=on_one_shot(bytes_of_the_next),

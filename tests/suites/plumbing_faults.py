@@ -414,6 +414,7 @@ FAULTS = (
     ),
     fault(
         "logprobs of a retracted run",
+        "tokens_within_a_character",
         "tokens_spell_the_answer",
         "stream_gives_the_same",
         "completion_tokens_are_those_generated",
@@ -453,6 +454,7 @@ FAULTS = (
     fault(
         "logprobs ignored",
         "zero_alternatives_leave_the_logprobs",
+        "tokens_within_a_character",
         "alternatives_are_the_likeliest",
         "bytes_spell_their_token",
         "sampled_tokens_have_one_value",
