@@ -6,7 +6,7 @@ Compressed entry w (rate m) lies in page `w * m // page_size`, slot `w % (page_s
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -81,6 +81,44 @@ class PagedBatch:
 
         return self.derive(("closed", m), make)
 
+    def split(self) -> tuple["Part | None", "Part | None"]:
+        """(decode, rest): the sequences with one token here, and the others; None where none is."""
+
+        def make() -> tuple[Part | None, Part | None]:
+            counts = self.query_start.diff().tolist()
+            single = [seq for seq, count in enumerate(counts) if count == 1]
+            others = [seq for seq, count in enumerate(counts) if count > 1]
+            return self._part(single), self._part(others)
+
+        return self.derive("split", make)
+
+    def _part(self, seqs: list[int]) -> "Part | None":
+        if not seqs:
+            return None
+        device = self.positions.device
+        rows = torch.tensor(seqs, device=device)
+        counts = self.query_start.long().diff()[rows]
+        starts = self.query_start.long()[rows]
+        token_seq = torch.repeat_interleave(counts)
+        offset = counts.cumsum(0) - counts
+        at = torch.arange(token_seq.numel(), device=device)
+        tokens = at - offset[token_seq] + starts[token_seq]
+        if tokens.numel() == self.positions.numel() and len(seqs) == self.seq_lens.numel():
+            return Part(tokens, self)
+        zero = counts.new_zeros(1)
+        return Part(
+            tokens,
+            PagedBatch(
+                positions=self.positions[tokens],
+                token_seq=token_seq.int(),
+                page_table=self.page_table[rows],
+                query_start=torch.cat((zero, counts.cumsum(0))).int(),
+                seq_lens=self.seq_lens[rows],
+                page_size=self.page_size,
+                token_ids=self.token_ids[tokens],
+            ),
+        )
+
     def validate(self, *, pages: int, vocab: int | None = None) -> None:
         """Check every invariant once, before the first op of a step; the ops rely on it.
 
@@ -135,3 +173,10 @@ class PagedBatch:
             low, high = (int(v) for v in torch.aminmax(ids))
             if low < 0 or high >= pages:
                 refuse("page_table", f"page ids {low}..{high}", f"0..{pages - 1} within seq_lens")
+
+
+class Part(NamedTuple):
+    """Some sequences of a batch: their tokens int64 [N] in it, and a batch of them alone."""
+
+    tokens: Tensor
+    batch: PagedBatch

@@ -134,9 +134,8 @@ class IndexKeys:
             return keys, None
         if self.format.name == "bf16":
             return keys.bfloat16(), None
-        groups = keys.view(
-            keys.shape[0], -1, BLOCK if self.format.scale == "block" else keys.shape[1]
-        )
+        block = BLOCK if self.format.scale == "block" else keys.shape[1]
+        groups = keys.unflatten(1, (-1, block))
         amax = groups.abs().amax(-1).clamp(min=SMALLEST_AMAX)
         if self.format.name == "fp4":
             return _round_fp4(groups, amax)
@@ -150,9 +149,18 @@ class IndexKeys:
 
     def read(self, storage: KeyStorage, slots: Tensor) -> Tensor:
         """fp32 [..., Di]: the keys (rotated, if so) at flat slots int64 [...]."""
+        values, scales = self.read_parts(storage, slots)
+        if scales is None:
+            return values
+        groups = values.unflatten(-1, (scales.shape[-1], -1))
+        keys: Tensor = (groups * scales[..., None]).flatten(-2)
+        return keys
+
+    def read_parts(self, storage: KeyStorage, slots: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The codes' values fp32 [..., Di], and their scales fp32 [..., scales a row] or None."""
         flat = storage.codes.view(-1, storage.codes.shape[-1])
         if self.format.scale == "none" or storage.scales is None:
-            return flat[slots].to(torch.float32)
+            return flat[slots].to(torch.float32), None
         scales = storage.scales.view(-1, storage.scales.shape[-1])[slots]
         if self.format.name == "fp8":
             values = flat.view(torch.uint8)[slots].view(torch.float8_e4m3fn).float()
@@ -164,9 +172,7 @@ class IndexKeys:
                 torch.ones_like(scales, dtype=torch.float32), scales.int() - E8M0_BIAS
             )
             scales = torch.where(scales == E8M0_NAN, float("nan"), power)
-        groups = values.unflatten(-1, (scales.shape[-1], -1))
-        keys: Tensor = (groups * scales[..., None]).flatten(-2)
-        return keys
+        return values, scales
 
     def rotate_query(self, q: Tensor) -> Tensor:
         """Queries in the keys' basis."""

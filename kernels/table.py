@@ -1,11 +1,14 @@
 """The table of patches: explicit, in reading order. A patch that is not here does not exist."""
 
 from kernels import (
+    fp8_kv,
     index_keys,
+    indexer_triton,
     mhc_bf16,
     moe_routed_scaling,
     mxfp4_experts,
     nvfp4_experts,
+    splitk_decode,
     swiglu_clamp,
 )
 from kernels.patch import Binding, Installation, Patch, PatchUnsupported
@@ -72,6 +75,9 @@ PATCHES: tuple[Patch, ...] = (
     nvfp4_experts.PATCH,
     mxfp4_experts.PATCH,
     swiglu_clamp.PATCH,
+    fp8_kv.PATCH,
+    indexer_triton.PATCH,
+    splitk_decode.PATCH,
     DEFAULT_THINKING,
 )
 

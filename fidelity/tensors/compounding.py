@@ -44,12 +44,12 @@ class Stack:
 def compounding_checks(
     candidate: Op, reference: Op, stack: Stack, *, where: str
 ) -> tuple[Check, ...]:
-    """Run candidate, truth, and the truth rounded to bf16 (the null arm) side by side.
+    """Run candidate, truth, and the truth in bf16 (the null arm) side by side.
 
     Returns: at each depth the error (reported) and the KL at the logits; the growth over depth
         (decided). An error of nothing at all grows by nothing.
     """
-    arms = {"truth": reference, "candidate": candidate, "null": rounded_outputs(reference)}
+    arms = {"truth": reference, "candidate": candidate, "null": in_bf16(reference)}
     states = dict.fromkeys(arms, stack.start)
     checks: list[Check] = []
     errors: dict[str, list[float]] = {"candidate": [], "null": []}
@@ -138,18 +138,16 @@ def _logits(x: Tensor, head: Tensor) -> Tensor:
     return flat @ head.double().T
 
 
-def rounded_outputs(op: Op) -> Op:
-    """The op with its floating outputs rounded to bf16: harmless by common consent."""
+def in_bf16(op: Op) -> Op:
+    """The op with its floating inputs and outputs rounded to bf16: harmless by common consent."""
 
     def rounded(*args: Any, **kwargs: Any) -> Any:
-        made = op(*args, **kwargs)
-        if isinstance(made, Tensor):
-            return _bf16(made)
-        parts = [_bf16(part) if isinstance(part, Tensor) else part for part in made]
-        return tuple(parts)
+        made = op(*map(_bf16, args), **{name: _bf16(value) for name, value in kwargs.items()})
+        return _bf16(made) if isinstance(made, Tensor) else tuple(_bf16(part) for part in made)
 
     return rounded
 
 
-def _bf16(x: Tensor) -> Tensor:
-    return x.bfloat16().to(x.dtype) if x.dtype.is_floating_point else x
+def _bf16(x: Any) -> Any:
+    floating = isinstance(x, Tensor) and x.dtype.is_floating_point
+    return x.bfloat16().to(x.dtype) if floating else x

@@ -84,6 +84,7 @@ def examine_patch(
     data: str = "synthetic",
     changes_format: bool | None = None,
     must_differ: bool = True,
+    label: str | None = None,
 ) -> PatchReport:
     """Measure everything that is asked, and judge it; see the module's docstring.
 
@@ -110,6 +111,7 @@ def examine_patch(
             `formats` when left out.
         must_differ: whether some bit must differ from the baseline's; False for inputs so small
             that both may well agree.
+        label: the declared format in words, where `dtype` and `formats` do not say it.
 
     Raises: ValueError: no input, or outputs whose shapes differ.
     """
@@ -132,11 +134,11 @@ def examine_patch(
     if calls is not None:
         checks.append(called(calls() - before))
     if must_differ:
-        checks.append(_differs(differs, len(cases)))
+        checks.append(differs_check(differs=differs, cases=len(cases)))
     needed = bool(formats) if changes_format is None else changes_format
     needs = (Question.IMPLEMENTATION, *((Question.FORMAT,) if needed else ()))
     files = [_source(candidate)] if code is None else list(code)
-    scope = scope_of(cases, files=files, dtype=bench.label, device=device, data=data)
+    scope = scope_of(cases, files=files, dtype=label or bench.label, device=device, data=data)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return judge(name, scope, checks, needs=needs, at=at)
 
@@ -371,7 +373,8 @@ def called(count: int) -> Check:
     )
 
 
-def _differs(differs: bool, cases: int) -> Check:
+def differs_check(*, differs: bool, cases: int) -> Check:
+    """Whether some bit differs from the baseline's: an alias exonerates nothing."""
     return Check(
         question=Question.PROOF,
         name=DIFFERS,

@@ -74,9 +74,9 @@ def sparse_attention(
     step = max(1, CHUNK_ELEMENTS // (keys * q.shape[-1]))
     for first in range(0, q.shape[0], step):
         part = slice(first, first + step)
-        rows, visible = _window_rows(window_pool, part, window, batch)
+        rows, visible = window_rows(window_pool, part, window, batch)
         if entries_pool is not None and m is not None:
-            more, seen = _entry_rows(entries_pool, selected, part, m, batch)
+            more, seen = entry_rows(entries_pool, selected, part, m, batch)
             rows, visible = torch.cat((rows, more), dim=1), torch.cat((visible, seen), dim=1)
         out[part] = _attend(q[part], rows, visible, sinks, scale).to(q.dtype)
     return out
@@ -92,9 +92,8 @@ def _attend(q: Tensor, rows: Tensor, visible: Tensor, sinks: Tensor, scale: floa
     return torch.einsum("ths,tsd->thd", weights, rows)
 
 
-def _window_rows(
-    pool: Tensor, part: slice, window: int, batch: PagedBatch
-) -> tuple[Tensor, Tensor]:
+def window_rows(pool: Tensor, part: slice, window: int, batch: PagedBatch) -> tuple[Tensor, Tensor]:
+    """Rows [T, window, D] of each token's window, oldest first, and which of them there are."""
     position = batch.positions[part].long()
     at = position[:, None] - torch.arange(window - 1, -1, -1, device=pool.device)
     before = at.clamp(min=0)
@@ -103,9 +102,10 @@ def _window_rows(
     return pool[page, before % batch.page_size], at >= 0
 
 
-def _entry_rows(
+def entry_rows(
     pool: Tensor, selected: Tensor | None, part: slice, m: int, batch: PagedBatch
 ) -> tuple[Tensor, Tensor]:
+    """Rows [T, K, D] of each token's entries, and which of them it may see."""
     seen = ((batch.positions[part].long() + 1) // m)[:, None]
     if selected is None:
         index = torch.arange(int(seen.max()), device=pool.device).expand(seen.shape[0], -1)

@@ -50,3 +50,13 @@ def e4m3(raw):
     value = tl.where(exponent == 0, small, bits.to(tl.float32, bitcast=True))
     value = tl.where(size == 127, float("nan"), value)
     return tl.where(raw >= 128, -value, value)
+
+
+@triton.jit
+def round_e4m3(x):
+    """Nearest e4m3 value of fp32 within +-448, ties to even; NaN stays NaN."""
+    bits = x.to(tl.int32, bitcast=True)
+    exponent = tl.maximum((bits >> 23) & 255, 121)  # below 2^-6 the grid is that of 2^-6
+    step = ((exponent - 3) << 23).to(tl.float32, bitcast=True)
+    # Adding and taking away 1.5 * 2^23 rounds to a whole number, ties to even.
+    return ((x / step + 12582912.0) - 12582912.0) * step

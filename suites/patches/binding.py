@@ -15,19 +15,26 @@ SETTINGS = Settings(
 )
 
 
-def bound(examination: Examination, value: str = "on", settings: Settings = SETTINGS) -> Ops:
-    """Ops with this patch on, at this value."""
-    return _bind(f"{examination.name}={value}", str(examination.device), settings)
+def bound(
+    examination: Examination,
+    value: str = "on",
+    settings: Settings = SETTINGS,
+    beside: tuple[str, ...] = (),
+) -> Ops:
+    """Ops with this patch on, at this value, beside other patches if need be."""
+    patches = (f"{examination.name}={value}", *beside)
+    return _bind(patches, str(examination.device), settings)
 
 
-def bound_without(examination: Examination, settings: Settings = SETTINGS) -> Ops:
-    """Ops with every patch off."""
-    return _bind("", str(examination.device), settings)
+def bound_without(
+    examination: Examination, settings: Settings = SETTINGS, beside: tuple[str, ...] = ()
+) -> Ops:
+    """Ops with this patch off."""
+    return _bind(beside, str(examination.device), settings)
 
 
 @lru_cache
-def _bind(patch: str, device: str, settings: Settings) -> Ops:
-    patches = [patch] if patch else []
+def _bind(patches: tuple[str, ...], device: str, settings: Settings) -> Ops:
     return bind(patches, device=device, dtype=torch.float32, settings=settings)
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import kernels
 from fidelity.config.settings import MicrotestSettings
 from fidelity.errors import Violation
 from fidelity.microtests.judge import judge
 from fidelity.microtests.results import Check, PatchReport, Scope
-from fidelity.microtests.verdict_files import save
-from fidelity.tensors import Case, Stack, compounding_checks, examine_patch
-from fidelity.tensors.patch import called
+from fidelity.microtests.verdict_files import code_hash, save
+from fidelity.tensors import Case, Stack, compounding_checks, examine_patch, same_bits
+from fidelity.tensors.patch import called, device_label, differs_check
 from fidelity.words import PatchVerdict, Question
 from suites.patches.whole_model import NANO, whole_model_checks
 
@@ -32,6 +33,12 @@ class Examination:
         self.device = torch.device(settings.device)
         self.seed = settings.seed
         self.checkpoint = settings.checkpoint or NANO
+        self._values = tuple(
+            value
+            for text in settings.patch
+            for own, _, value in [text.partition("=")]
+            if own == name and value
+        )
         self._checks: list[Check] = []
         self._scopes: list[Scope] = []
         self._failures: list[str] = []
@@ -111,6 +118,27 @@ class Examination:
         if broken:
             raise Violation(f"{self.name}: {broken[0].sentence}")
 
+    def report(self, name: str, value: float) -> None:
+        """Keep a figure that decides nothing."""
+        self.take([Check(question=Question.FORMAT, name=name, value=value)])
+
+    def values(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the value that was asked for with --fidelity-patch NAME=VALUE, else all known."""
+        return self._values or known
+
+    def differs(self, made: Tensor, baseline: Any, arguments: dict[str, Any]) -> None:
+        """Prove that the candidate's result has other bits than the baseline's.
+
+        Raises:
+            Violation: it is the baseline's to the bit.
+        """
+        theirs = baseline(**{n: self._there(v) for n, v in arguments.items()}).to(made.device)
+        differs = not same_bits(made, theirs.to(made.dtype))
+        self.take([differs_check(differs=differs, cases=1)])
+
+    def _there(self, value: Any) -> Any:
+        return value.to(self.device) if isinstance(value, Tensor) else value
+
     def proof(self, name: str, value: float, *, holds: bool, sentence: str) -> None:
         """Keep one proof, such as a call count."""
         check = Check(
@@ -142,11 +170,11 @@ class Examination:
             return "; ".join(dict.fromkeys(getattr(scope, field) for scope in scopes))
 
         return Scope(
-            code=scopes[0].code if scopes else "",
-            dtype=joined("dtype"),
+            code=code_hash(self.code()),
+            dtype=joined("dtype") or "no numbers",
             shapes=tuple(sorted({shape for scope in scopes for shape in scope.shapes})),
-            data=joined("data"),
-            device=joined("device"),
+            data=joined("data") or "synthetic",
+            device=joined("device") or device_label(self.device),
         )
 
 

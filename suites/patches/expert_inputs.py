@@ -53,7 +53,8 @@ def plain_experts(
     out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
     for expert, token, pick in moe.expert_groups(ids, gate_up.shape[0]):
         both = (x[token].to(gate_up.dtype) @ gate_up[expert].T).to(x.dtype)
-        hidden = moe.swiglu(*both.chunk(2, dim=1), limit)
+        gate, up = both.chunk(2, dim=1)
+        hidden = moe.swiglu(gate, up, limit)
         part = (hidden.to(down.dtype) @ down[expert].T).to(x.dtype)
         out.index_add_(0, token, part.float() * weights.flatten()[pick][:, None])
     return out.to(x.dtype)

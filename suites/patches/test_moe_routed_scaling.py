@@ -44,19 +44,23 @@ def hashed_with_ids(route: Op) -> Op:
 
 def hashed(route: Op) -> Op:
     """Weights alone: the ids are given."""
-    return lambda **arguments: hashed_with_ids(route)(**arguments)[1]
+    both = hashed_with_ids(route)
+    return lambda **arguments: both(**arguments)[1]
 
 
 def true_hashed(
     x: Tensor, gate: Tensor, token_ids: Tensor, tid2eid: Tensor, scaling: float
 ) -> Tensor:
     """Weights by the reference."""
-    return reference.route_hashed(x, gate, token_ids, tid2eid, scaling=scaling).weights
+    routed = reference.route_hashed(x, gate, token_ids, tid2eid, scaling=scaling)
+    weights: Tensor = routed.weights
+    return weights
 
 
 def true_scores(x: Tensor, gate: Tensor, bias: Tensor, **_: object) -> Tensor:
     """What the choice goes by."""
-    return reference.router_scores(x, gate) + bias
+    scores: Tensor = reference.router_scores(x, gate) + bias
+    return scores
 
 
 def gate_of(generator: torch.Generator, experts: int, hidden: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The whole reference model with one operation replaced by a patch: what comes out at the logits.
 
 The nano checkpoint by default, another one with --fidelity-checkpoint. The truth, and the truth
-with that operation's outputs rounded to bf16 (the null arm), run on the same tokens.
+with that operation in bf16 (the null arm), run on the same tokens.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from torch import Tensor
 import reference.model
 import reference.sublayers
 from fidelity.microtests.results import Check
-from fidelity.tensors.compounding import logit_checks, rounded_outputs
+from fidelity.tensors.compounding import in_bf16, logit_checks
 
 NANO = Path(__file__).resolve().parents[2] / "engine" / "checkpoints" / "nano"
 TOKENS = 400
@@ -62,7 +62,7 @@ def whole_model_checks(
     with _replaced(replacements):
         made = model.forward(tokens)
     originals = {name: _original(name) for name in replacements}
-    with _replaced({name: rounded_outputs(op) for name, op in originals.items()}):
+    with _replaced({name: in_bf16(op) for name, op in originals.items()}):
         null = model.forward(tokens)
     where = f"{folder.name}, {tokens.numel()} tokens"
     return logit_checks(made, null, truth_of(folder), name="whole model", where=where)

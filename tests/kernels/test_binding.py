@@ -9,7 +9,8 @@ from kernels.native import build
 SOURCE = '__attribute__((visibility("default"))) int k(void) { return %d; }\n'
 NAMES = [
     *("index_keys", "index_topk", "mhc_bf16", "moe_routed_scaling", "nvfp4_experts"),
-    *("mxfp4_experts", "swiglu_clamp", "default_thinking"),
+    *("mxfp4_experts", "swiglu_clamp", "fp8_kv", "indexer_triton", "splitk_decode"),
+    "default_thinking",
 ]
 SETTINGS = Settings(index_topk=32, index_head_dim=64, implementation="torch")
 

@@ -1,0 +1,85 @@
+"""Inputs for the indexer: several sequences, one token each, keys [B, E, Di], a planted needle.
+
+A needle is an entry that answers its query: it points along the queries of the heads that count
+for it, so that its true score is the highest of its row by far.
+"""
+
+import torch
+from torch import Tensor
+
+from fidelity.tensors import Op
+from kernels import Ops
+from reference.indexer import index_scores, select
+from suites.patches.paged import Pages
+
+M = 4
+PAGE = 64
+NEEDLE_TOKENS = (1_000, 2_500, 5_000, 10_000, 22_000)
+
+
+def selecting(ops: Ops) -> Op:
+    """Bound `store` and `index_select` as a function of plain tensors: it builds the pages."""
+
+    def run(q: Tensor, keys: Tensor, weights: Tensor, positions: Tensor, topk: int) -> Tensor:
+        pages = Pages(positions, PAGE)
+        storage = ops.index_keys.allocate(pages.pages, PAGE // M, q.shape[-1], q.device)
+        for tensor in storage.tensors():  # pages that nobody owns hold what is worst
+            tensor.view(torch.uint8).fill_(0x7F)
+        for b, position in enumerate(positions.tolist()):
+            count = (position + 1) // M
+            at = torch.arange(count, dtype=torch.int32, device=q.device)
+            row = torch.full_like(at, b)
+            ops.index_keys.store(storage, keys[b, :count].float(), row, at, M, pages.batch)
+        made: Tensor = ops.index_select(q, weights, storage, m=M, topk=topk, batch=pages.batch)
+        return made
+
+    return run
+
+
+def true_scores(q: Tensor, keys: Tensor, weights: Tensor, **_: object) -> Tensor:
+    """[B, E] of each query with its own sequence's keys."""
+    rows = [index_scores(q[b : b + 1], keys[b], weights[b : b + 1]) for b in range(len(q))]
+    return torch.cat(rows)
+
+
+def visible(positions: Tensor, **_: object) -> Tensor:
+    """Entries that each query sees."""
+    return (positions + 1) // M
+
+
+def true_selection(
+    q: Tensor, keys: Tensor, weights: Tensor, positions: Tensor, topk: int
+) -> Tensor:
+    """The reference, sequence by sequence."""
+    scores = true_scores(q, keys, weights)
+    return select(scores, visible(positions), topk)
+
+
+def sequences(
+    generator: torch.Generator, positions: list[int], *, heads: int, dim: int, topk: int
+) -> dict[str, object]:
+    """Arguments of one call."""
+    entries = max(1, (max(positions) + 1) // M)
+    return {
+        "q": torch.randn(len(positions), heads, dim, generator=generator),
+        "keys": torch.randn(len(positions), entries, dim, generator=generator),
+        "weights": torch.randn(len(positions), heads, generator=generator) * (heads * dim) ** -0.5,
+        "positions": torch.tensor(positions),
+        "topk": topk,
+    }
+
+
+def plant(arguments: dict[str, object], generator: torch.Generator) -> Tensor:
+    """Turn one entry of each sequence into its needle; returns their indices int64 [B]."""
+    q, keys, weights = (arguments[name] for name in ("q", "keys", "weights"))
+    positions = arguments["positions"]
+    if not all(isinstance(x, Tensor) for x in (q, keys, weights, positions)):
+        raise TypeError("arguments: not those of `sequences`")
+    needles = []
+    for b, position in enumerate(positions.tolist()):  # type: ignore[attr-defined]
+        count = (position + 1) // M
+        at = int(torch.randint(count, (1,), generator=generator))
+        direction = (weights[b].clamp(min=0)[:, None] * q[b]).sum(0)  # type: ignore[index]
+        keys[b, at] = direction / direction.norm() * keys.shape[-1] ** 0.5 * 2  # type: ignore[index,attr-defined]
+        needles.append(at)
+    return torch.tensor(needles)
