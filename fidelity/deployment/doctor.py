@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fidelity.config.deployment_spec import ROUTER
 from fidelity.config.settings import Settings, resolve
 from fidelity.deployment.deployment import DEFAULT_PREFILL_TOKENS_PER_S, Deployment, open_deployment
 from fidelity.records import CapabilityState
@@ -64,12 +65,18 @@ async def _examine(settings: Settings, console: Console, costs: Costs | None) ->
 def render(
     deployment: Deployment, settings: Settings, prices: Sequence[SuiteCost], console: Console
 ) -> None:
-    """Print server, capabilities and suites."""
+    """Print server, roles, patches, capabilities, suites, and what would unlock more of them."""
     for line in head_lines(deployment):
         console.print(Text(line), soft_wrap=True)
+    if deployment.roles:
+        console.print(_role_table(deployment))
+    if deployment.patches:
+        console.print(_patch_table(deployment))
     console.print(_capability_table(deployment.capabilities.values()))
     if prices:
         console.print(_suite_table(deployment, settings, prices))
+    for line in unlock_lines(deployment, prices):
+        console.print(Text(line), soft_wrap=True)
     for state in deployment.capabilities.broken_promises:
         console.print(
             Text(f"promised in fidelity.toml, and not there: {state.name} ({plain(state.detail)})"),
@@ -94,6 +101,55 @@ def head_lines(deployment: Deployment) -> list[str]:
         f"longest context {length}, page {page}, prefill {prefill}, decode {decode}",
         f"asked {found.requests} requests of {spent.tokens:,} tokens; a run may use {cap or 0:,}",
     ]
+
+
+def unlock_lines(deployment: Deployment, prices: Sequence[SuiteCost]) -> list[str]:
+    """Return what would unlock more, one line a flag or remedy, with what would follow from it."""
+    remedies: dict[str, list[str]] = {}
+    for state in deployment.capabilities.values():
+        if not state.present and state.unlock:
+            remedies.setdefault(state.unlock, []).append(state.name)
+    lines = []
+    for remedy, names in remedies.items():
+        missing = {n for n, s in deployment.capabilities.items() if not s.present} - set(names)
+        suites = [
+            price.suite
+            for price in prices
+            if set(price.needs) & set(names) and not set(price.needs) & missing
+        ]
+        then = f"; then {', '.join(suites)} can run" if suites else ""
+        lines.append(f"  {remedy}: {', '.join(names)}{then}")
+    return ["what would unlock more:", *lines] if lines else []
+
+
+def _role_table(deployment: Deployment) -> Table:
+    table = Table(title="its processes", title_justify="left")
+    for name in ("role", "address", "host", "started by", "version"):
+        table.add_column(name, overflow="fold")
+    servers = {ROUTER: deployment, **deployment.roles}
+    for role, server in servers.items():
+        spec = deployment.spec.roles[role]
+        who = "a person" if spec.manual else "the harness" if server.launched else "somebody else"
+        version = plain(str(server.server_info.get("version", "")))[:60] or "not told"
+        table.add_row(role, server.base_url, spec.host, who, Text(version))
+    return table
+
+
+def _patch_table(deployment: Deployment) -> Table:
+    table = Table(title="its patches", title_justify="left")
+    for name in ("patch", "phase", "state", "calls", "what shows it"):
+        table.add_column(name, overflow="fold")
+    for patch in deployment.patches:
+        calls = "" if patch.calls is None else f"{patch.calls:,}"
+        shown = patch.proof or patch.detail
+        table.add_row(
+            Text(plain(patch.name)),
+            patch.phase,
+            Text(plain(patch.state)),
+            calls,
+            Text(plain(shown)),
+        )
+    return table
 
 
 def _rate(tokens_per_s: float | None) -> str:

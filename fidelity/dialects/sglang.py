@@ -1,7 +1,8 @@
-"""SGLang: native control endpoints and metrics, from its documentation.
+"""SGLang: native control endpoints and metrics, from its documentation and protocol.
 
 Abort matches ids by prefix, so ids are full and random; /flush_cache works by GET as well as POST,
-so its path is never touched without leave.
+so its path is never touched without leave. Older releases count the tokens of texts only: lengths
+are then calibrated from usage.
 """
 
 from fidelity.dialects.dialect import Dialect, Evidence
@@ -27,11 +28,17 @@ SGLANG = _SGLang(
     queue_gauges=("sglang:num_queue_reqs",),
     running_gauges=("sglang:num_running_reqs",),
     thinking_keys=("thinking", "enable_thinking"),
+    ids_field="return_token_ids",
     unlock={
+        "tokenize": "a release whose /tokenize takes messages; until then usage calibrates lengths",
+        "detokenize": "a release with /detokenize",
+        "token_ids": "a release with return_token_ids",
+        "server_info": "a release with /server_info; with --admin-api-key also its key",
         "cached_tokens": "--enable-cache-report",
         "prefix_cache": "start without --disable-radix-cache",
         "metrics": "--enable-metrics",
         "tools": "--tool-call-parser NAME",
         "reasoning": "--reasoning-parser NAME",
+        "prompt_logprobs": "no flag: completions with echo give them, and the suites use that",
     },
 )

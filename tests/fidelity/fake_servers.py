@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import anyio
 from tiny_http import Connection, Request, TinyServer
 
 SAYS = ["The", "sea", "is", "wide", "and", "blue", "and", "very", "old", "today", "my", "friend"]
@@ -167,27 +168,94 @@ class FakeVLLM(FakeServer):
 
 
 class FakeSGLang(FakeServer):
-    """SGLang as documented: flush works by GET too, so that a look at its path would flush."""
+    """SGLang as documented: its native control endpoints, ids in the choice, SGLang's metrics.
+
+    Flush works by GET too, so that a look at its path would flush; it is refused while requests
+    run. An abort ends every request whose id begins with the one that is given.
+    """
 
     owned_by = "sglang"
     small = {  # noqa: RUF012
-        "/server_info": {"model_path": "/m", "version": "0.5.9", "page_size": 256, "api_key": "s"}
+        "/server_info": {
+            "model_path": "/m",
+            "version": "0.5.9",
+            "page_size": 256,
+            "api_key": "s",
+            "internal_states": [{"use_topk_v2": True, "effective_max_running_requests": 256}],
+        }
     }
     tools = True
 
     def __init__(self, **knobs: Any) -> None:
         super().__init__(**({"gives_logprobs": True, "prefix_cache": True} | knobs))
         self.flushed = 0
+        self.running: dict[str, bool] = {}
+        """Ids of requests in progress -> aborted by call."""
 
     async def more(self, request: Request, connection: Connection) -> bool:
-        if request.path == "/flush_cache":
-            self.flushed += 1
-            await connection.respond(200, "Cache flushed.")
-            return True
-        return False
+        path = request.path.split("?")[0]
+        if path == "/flush_cache":
+            busy = bool(self.running)
+            self.flushed += not busy
+            await connection.respond(400 if busy else 200, "Cache flushed.\n")
+        elif path == "/abort_request" and request.method == "POST":
+            body = request.json
+            for rid in self.running:
+                if body.get("abort_all") or (body.get("rid") and rid.startswith(body["rid"])):
+                    self.running[rid] = True
+            await connection.respond(200, "")
+        elif path == "/metrics" and self.knob("metrics"):
+            text = 'sglang:num_running_reqs{model="m"} 1\nsglang:num_queue_reqs{model="m"} 0\n'
+            await connection.respond(200, text, {"content-type": "text/plain"})
+        elif path == "/tokenize" and self.knob("tokenizer"):
+            await self.tokenize(request.json, connection)
+        elif path == "/detokenize" and self.knob("tokenizer"):
+            await connection.respond(200, {"text": "The tide of 1842 rose twice."})
+        else:
+            return False
+        return True
+
+    async def tokenize(self, body: dict[str, Any], connection: Connection) -> None:
+        if "messages" in body and self.knob("tokenizer") == "texts":
+            await connection.respond(
+                422, {"detail": [{"msg": "Field required", "loc": ["prompt"]}]}
+            )
+            return
+        words = (
+            words_of(body["messages"], body.get("tools"))
+            if "messages" in body
+            else body["prompt"].split()
+        )
+        count = len(words)
+        answer = {"tokens": list(range(count)), "count": count, "max_model_len": 4096}
+        await connection.respond(200, answer)
+
+    async def send(self, body, connection, words, finish, usage) -> None:
+        if not (body.get("stream") and self.knob("slow")):
+            await super().send(body, connection, words, finish, usage)
+            return
+        rid = body["rid"]
+        self.running[rid] = False
+        await connection.start()
+        for word in words * 6:
+            await connection.event({"choices": [{"index": 0, "delta": {"content": word}}]})
+            await anyio.sleep(0.01)
+            if self.running[rid]:
+                finish = "abort"
+                break
+        await connection.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        await connection.event("[DONE]")
+        await connection.end()
+        del self.running[rid]
 
     def thinks(self, body: dict[str, Any]) -> bool:
         return bool(body.get("chat_template_kwargs", {}).get("thinking"))
+
+    def extras(self, body: dict, choice: dict, usage: dict) -> dict[str, Any]:
+        if body.get("return_token_ids") and self.knob("ids", True):
+            choice["prompt_token_ids"] = list(range(usage["prompt_tokens"]))
+            choice["token_ids"] = [1, 2]
+        return {}
 
 
 class FakeLlamaCpp(FakeServer):

@@ -16,7 +16,8 @@ from fidelity.words import Traffic
 
 
 def _examine(server, prices=(), **flags):
-    settings = resolve({"base_url": server.base_url} | flags, environ={})
+    given = {"base_url": server.base_url} | flags
+    settings = resolve({k: v for k, v in given.items() if v is not None}, environ={})
     out = io.StringIO()
 
     async def run():
@@ -60,6 +61,37 @@ def test_a_suite_that_cannot_run_says_what_would_change_that():
     assert "needs --fidelity-allow load" in _row(text, "storm")
     assert "needs --fidelity-allow disruptive,load" in _row(text, "refused")
     assert "yes" in _row(allowed, "storm")
+
+
+def test_the_doctor_says_which_flag_unlocks_what_and_which_suites_then_run():
+    prices = [
+        SuiteCost(suite="cached_path", requests=1, tokens=1, needs=("chat", "cached_tokens")),
+        SuiteCost(suite="gauges", requests=1, tokens=1, needs=("metrics",)),
+        SuiteCost(suite="both", requests=1, tokens=1, needs=("metrics", "cached_tokens")),
+    ]
+    with FakeSGLang() as server:
+        text = _examine(server, prices)
+    lines = text[text.index("what would unlock more:") :].splitlines()
+    assert "  --enable-cache-report: cached_tokens; then cached_path can run" in lines
+    assert "  --enable-metrics: metrics; then gauges can run" in lines
+    with FakeSGLang(cached_tokens=True, metrics=True, tokenizer="messages") as server:
+        unlocked = _examine(server, prices)
+    assert "--enable" not in unlocked
+
+
+def test_roles_and_patches_are_shown(tmp_path):
+    with FakeSGLang() as router, FakeSGLang() as worker:
+        (tmp_path / "fidelity.toml").write_text(
+            f'[deployments.pd.roles.router]\nurl = "{router.base_url}"\n'
+            f'[deployments.pd.roles.decode]\nurl = "{worker.base_url}"\nhost = "gpu7"\n'
+            'patches = ["topk"]\n[[patch]]\nname = "topk"\nphase = "decode"\n'
+            'active_when = { server_info = "internal_states.0.use_topk_v2", equals = true }\n'
+        )
+        text = _examine(
+            router, base_url=None, deployment="pd", config=str(tmp_path / "fidelity.toml")
+        )
+    assert "gpu7" in _row(text, worker.base_url)
+    assert "server info internal_states.0.use_topk_v2 = True" in _row(text, "topk")
 
 
 def test_what_a_server_says_is_shown_without_markup_and_control_characters():
