@@ -10,6 +10,8 @@ from reports.view_controls import Controls, controls_of
 from reports.view_coverage import Coverage, coverage_of
 from reports.view_data import data_of
 from reports.view_findings import FindingCard, cards_of, miss_links
+from reports.view_gain import Gain, gain_of
+from reports.view_golden import Golden, golden_of
 from reports.view_journal import Journal, sort_journal
 from reports.view_needles import Needles, needles_of
 from reports.view_outcome import OUTCOMES
@@ -33,6 +35,8 @@ class Report:
     cards: tuple[FindingCard, ...]
     claims: Claims
     needles: Needles
+    gain: Gain | None
+    golden: Golden | None
     reach: Reach
     coverage: Coverage
     pairs: tuple[Pair, ...]
@@ -58,6 +62,8 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
         cards=cards,
         claims=claims_of(journal),
         needles=needles_of(journal, miss_links(cards, conversations)),
+        gain=gain_of(journal),
+        golden=golden_of(journal),
         reach=reach_of(journal),
         coverage=coverage_of(journal),
         pairs=pairs,

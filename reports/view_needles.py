@@ -18,6 +18,9 @@ from reports.view_bins import Bin, Cell, Tally, depth_bins, length_bins, tally
 from reports.view_journal import Journal
 from reports.view_text import plural
 
+_NO_ANSWER = ("golden text", "context gain")
+"""Probes of a length and a depth in which nothing is asked for: sections of their own show them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
@@ -58,7 +61,10 @@ def needle_trials(journal: Journal) -> tuple[Trial, ...]:
     plain = [
         trial
         for trial in journal.trials
-        if not trial.arm and trial.id not in controls and number(trial, LENGTH) is not None
+        if not trial.arm
+        and trial.id not in controls
+        and trial.probe not in _NO_ANSWER
+        and number(trial, LENGTH) is not None
     ]
     named = [trial for trial in plain if "needle" in trial.probe or "needle" in trial.suite]
     return tuple(named or [trial for trial in plain if DEPTH in trial.cell])

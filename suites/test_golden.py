@@ -13,9 +13,10 @@ Needs: a golden deployment (--fidelity-golden), tokenize, completions with logpr
 
 import pytest
 
+from fidelity.checks.given import fitting_rows
 from fidelity.golden.judging import agree_finding, pair_of
 from fidelity.golden.repeating import floor_findings
-from fidelity.golden.texts import classes_of, compared, fitting, fresh_of_class, repeated, sweep
+from fidelity.golden.texts import classes_of, compared, fresh_of_class, repeated, sweep
 from fidelity.measure import Measure
 
 pytestmark = pytest.mark.fidelity_requires("golden")
@@ -34,7 +35,7 @@ def test_texts_are_scored_as_by_the_golden(measure: Measure) -> None:
     """Given texts have the golden's logprobs in >= 0.80 of texts, in every class that missed."""
     pair = pair_of(measure)
     limit = measure.deployment.capabilities.max_model_len
-    rows = fitting(TEXTS[measure.budget], limit, pair.limit_tokens)
+    rows = fitting_rows(TEXTS[measure.budget], limit, pair.limit_tokens)
     measure.control(
         "positive",
         "one early token of the measured side's text is exchanged",

@@ -21,7 +21,12 @@ TRIGGER = "the prompt has 3 modulo 4 tokens; what lies beyond the sliding window
 PATCH = None
 # The suites that ask for facts from beyond the window at lengths of every residue. The others ask
 # at few lengths, or inside the window.
-SUITES = {"test_abort_then_followup", "test_multi_turn_recall", "test_needle_sweep"}
+SUITES = {
+    "test_abort_then_followup",
+    "test_context_gain",
+    "test_multi_turn_recall",
+    "test_needle_sweep",
+}
 
 
 def install(engine: Any) -> None:

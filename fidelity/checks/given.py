@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fidelity.errors import NotApplicable
+
 if TYPE_CHECKING:
     from fidelity.measure import Measure
 
@@ -21,3 +23,21 @@ def needs_given_text(measure: Measure) -> None:
     measure.needs("tokenize", "completions")
     if getattr(measure.deployment.capabilities, "dialect", "") not in _ECHO:
         measure.needs("prompt_logprobs")
+
+
+def fitting_rows(rows: dict[int, int], *limits: int | None) -> dict[int, int]:
+    """Return the lengths that fit all limits; trials of the others go to the longest that does.
+
+    Args:
+        rows: length in tokens -> how many trials.
+        limits: longest contexts; None where unknown.
+
+    Raises:
+        NotApplicable: none fits.
+    """
+    most = min((limit for limit in limits if limit is not None), default=None)
+    fits = {row: count for row, count in rows.items() if most is None or row < most}
+    if not fits:
+        raise NotApplicable(f"no text of {min(rows)} tokens fits a context of {most}")
+    fits[max(fits)] += sum(rows.values()) - sum(fits.values())
+    return fits

@@ -115,7 +115,7 @@ def profile_of(trials: Sequence[Trial], *, dtype: str) -> dict[str, Any]:
             _of_length(row, [t for t in trials if t.cell.get("length_tokens") == row])
             for row in sorted({int(t.cell["length_tokens"]) for t in trials})
         ],
-        "parts": _summed([trial.details["parts"] for trial in trials]),
+        "eighths": _summed([trial.details["eighths"] for trial in trials]),
         "positions": _summed([trial.details["positions"] for trial in trials]),
         "residues": {str(m): _folded(residues, m) for m in MODULI},
         "places": _places(residues),

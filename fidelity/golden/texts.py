@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.dealing import dealt
 from fidelity.checks.recall import DEPTHS_FRAC, MODULI, fit_needle, residues
-from fidelity.errors import CapabilityMissing, EndpointError, NotApplicable
+from fidelity.errors import CapabilityMissing, EndpointError
 from fidelity.golden.agreement import agreement
 from fidelity.probes.given_text import GivenText, GivenToken, rendered, score
 from fidelity.probes.needles import NeedleKind, draw_needle
@@ -80,20 +80,6 @@ def sweep(*, seed: str, rows: dict[int, int]) -> list[Text]:
             for index in range(count)
         ]
     return texts
-
-
-def fitting(rows: dict[int, int], *limits: int | None) -> dict[int, int]:
-    """Return the lengths that fit all limits; texts of the others go to the longest that does.
-
-    Raises:
-        NotApplicable: none fits.
-    """
-    most = min((limit for limit in limits if limit is not None), default=None)
-    fits = {row: count for row, count in rows.items() if most is None or row < most}
-    if not fits:
-        raise NotApplicable(f"no text of {min(rows)} tokens fits a context of {most}")
-    fits[max(fits)] += sum(rows.values()) - sum(fits.values())
-    return fits
 
 
 def classes_of(trial: Trial) -> list[str]:

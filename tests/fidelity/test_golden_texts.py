@@ -2,8 +2,9 @@
 
 import pytest
 
+from fidelity.checks.given import fitting_rows
 from fidelity.errors import CapabilityMissing, NotApplicable
-from fidelity.golden.texts import _common_words, fitting, fresh_of_class, sweep
+from fidelity.golden.texts import _common_words, fresh_of_class, sweep
 from fidelity.probes.given_text import GivenToken
 
 
@@ -22,10 +23,10 @@ def test_lengths_cover_every_residue_of_four():
 
 def test_texts_that_do_not_fit_go_to_the_longest_length_that_does():
     rows = {256: 6, 512: 5, 1_024: 4}
-    assert fitting(rows, None, 600) == {256: 6, 512: 9}
-    assert fitting(rows, None, None) == rows
+    assert fitting_rows(rows, None, 600) == {256: 6, 512: 9}
+    assert fitting_rows(rows, None, None) == rows
     with pytest.raises(NotApplicable, match="no text of 256 tokens fits a context of 100"):
-        fitting(rows, 4_096, 100)
+        fitting_rows(rows, 4_096, 100)
 
 
 @pytest.mark.parametrize(
