@@ -348,10 +348,18 @@ class Measure:
         )
 
     def noninferior_finding(
-        self, trials: Sequence[Trial], control_trials: Sequence[Trial], margin: float, *, title: str
+        self,
+        trials: Sequence[Trial],
+        control_trials: Sequence[Trial],
+        margin: float,
+        *,
+        title: str,
+        blame: Blame = Blame.DEPLOYMENT,
     ) -> Finding:
         """Return what `noninferior` would decide, for `decide` together with others."""
-        return noninferior_finding(self._claim, trials, control_trials, margin, title=title)
+        return noninferior_finding(
+            self._claim, trials, control_trials, margin, title=title, blame=blame
+        )
 
     def all_true_finding(
         self,

@@ -24,6 +24,7 @@ from fidelity.checks.conversation import (
 from fidelity.checks.second_stage import blame_beside
 from fidelity.measure import Measure
 from fidelity.probes.dialogue import Outline, Shape
+from fidelity.words import Blame
 
 RECALL = 0.80
 MARGIN = 0.10
@@ -76,6 +77,8 @@ def test_facts_told_in_earlier_turns_are_recalled(measure: Measure) -> None:
             arms["one message"],
             MARGIN,
             title=f"turns lose at most {MARGIN:.2f} against one message with the same facts",
+            # a model that is weak in one message already may be weaker still over turns
+            blame=blame_beside(arms["one message"]) or Blame.UNKNOWN,
         ),
     )
 

@@ -4,12 +4,14 @@ Claim: a fact is found in its context at every length, every depth and every res
 Why it breaks in practice: page tables, position scaling, sparse selection and compressed windows
   go wrong at one depth, beyond one length, or at one residue of the length; text stays fluent.
 A failure means: tokens were lost, moved or never selected between the prompt and the attention.
-Cost: 14 prompts a length (226k tokens to 8,192), 64 neighbouring lengths (14k), boundaries (6k);
+Cost: 14 prompts a length (226k tokens to 8,192), 64 neighbouring lengths (14k), boundaries (6k),
+  20 short prompts that show what the model can do where nothing can get lost (5k);
   a server that is too slow for the budget is asked its shorter lengths, and the finding says so.
 Needs: chat; lengths are exact to the token where the server has a tokenizer endpoint.
 """
 
 from fidelity.checks.affording import afforded, room_of
+from fidelity.checks.competence import kinds_within_reach
 from fidelity.checks.recall import needle_probe
 from fidelity.checks.sweeps import (
     boundary_sweep,
@@ -51,10 +53,11 @@ def test_needle_is_found_at_every_length_depth_and_residue(measure: Measure) -> 
     )
     measure.note(asked.note)
     rows = asked.rows
+    kinds = kinds_within_reach(measure, KINDS)
     probes = [
         probe
         for row in reversed(rows)
-        for probe in sweep(seed=measure.seed, row_tokens=row, trials=each, kinds=KINDS)
+        for probe in sweep(seed=measure.seed, row_tokens=row, trials=each, kinds=kinds)
     ]
     probes += boundary_sweep(seed=measure.seed, boundaries=boundaries, limit_tokens=rows[-1])
     probes += residue_sweep(

@@ -314,7 +314,7 @@ class Line:
                 raise failure
             raise Failed(str(failure), _wire_of(label, path, sent, content, reply))
         wire = _wire_of(label, path, sent, content, reply)
-        told = wire.tokens
+        told = 0 if 400 <= wire.status < 500 else wire.tokens  # a refusal computes nothing
         if told is not None:
             client.caps.correct(reserved, told)
         return wire

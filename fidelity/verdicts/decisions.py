@@ -227,7 +227,7 @@ def noninferior_finding(
         outcome,
         reason,
         trials=list(paired.trials),
-        blame=blame if outcome is Outcome.FAIL else None,
+        blame=(Blame.DEPLOYMENT if ladder else blame) if outcome is Outcome.FAIL else None,
         ladder=ladder if outcome is Outcome.FAIL else None,
         effect_name=effect_name,
         effect=pairs.difference,
