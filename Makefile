@@ -9,7 +9,7 @@ TORCH_CPU ?= 2.13.0+cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 2
 
 .DEFAULT_GOAL := help
-.PHONY: help report test acceptance check wheel serve clean real-engines llamacpp-quick
+.PHONY: help report test acceptance check wheel serve clean real-engines llamacpp-quick schema
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ wheel: $(VENV)/.base  ## build the wheel of the endpoint harness into dist/
 
 serve: $(VENV)/.engine  ## serve the embedded engine on port 8000
 	@$(BIN)/python -m engine serve --model engine/checkpoints/nano --port 8000
+
+schema: $(VENV)/.base  ## write what fidelity.toml may hold: JSON schema and docs/configuration.md
+	@$(BIN)/fidelity schema --into docs/fidelity.schema.json
+	@$(BIN)/fidelity schema --reference --into docs/configuration.md
 
 real-engines: $(VENV)/.base  ## install real engines into .real-engines/ (ENGINES=llamacpp for one of them)
 	@$(BIN)/python deploy/real_engines/install.py $(ENGINES)

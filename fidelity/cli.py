@@ -110,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument(
         "--reference", action="store_true", help="its keys as Markdown, for docs/configuration.md"
     )
+    schema.add_argument(
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="write it there; a reference replaces what stands behind its mark",
+    )
     diff = _command(commands, "diff", "compare the findings of two runs", _diff)
     diff.add_argument("before", type=Path, metavar="RUN")
     diff.add_argument("after", type=Path, metavar="RUN")
@@ -314,10 +320,19 @@ def _repeated(command: Sequence[str]) -> list[str]:
 def _schema(parsed: argparse.Namespace, words: list[str]) -> int:
     """Print what may stand in fidelity.toml: for editors, or for people."""
     del words
-    from fidelity.config.reference import reference_text
+    from fidelity.config.reference import BEGIN, reference_text
     from fidelity.config.schema import schema_text
 
-    print(reference_text() if parsed.reference else schema_text(), end="")
+    text = reference_text() if parsed.reference else schema_text()
+    if parsed.into is None:
+        print(text, end="")
+    elif parsed.reference:
+        kept, mark, _ = parsed.into.read_text(encoding="utf-8").partition(BEGIN)
+        if not mark:
+            raise ConfigError(f"{parsed.into} has no line {BEGIN}")
+        parsed.into.write_text(kept + text, encoding="utf-8")
+    else:
+        parsed.into.write_text(text, encoding="utf-8")
     return 0
 
 

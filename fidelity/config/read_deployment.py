@@ -19,7 +19,7 @@ from fidelity.config.profile import RequestProfile
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _ROLE = re.compile(rf"({'|'.join(ROLES)})(-[1-9][0-9]{{0,2}})?\Z")
-_PLACEHOLDER = re.compile(r"\{([a-z0-9_.-]*)\}")
+_PLACEHOLDER = re.compile(r"\{([a-z0-9_.-]+)\}")  # JSON in an argument has quotes
 PLACEHOLDERS = ("python", "port", "bootstrap_port")
 ROLE_PLACEHOLDERS = ("url", "port", "host", "bootstrap_port")
 """Of another role, as {ROLE.url}."""
