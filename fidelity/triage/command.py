@@ -9,11 +9,13 @@ import anyio
 
 from fidelity.config.settings import Settings, resolve
 from fidelity.deployment.deployment import Deployment, open_deployment
+from fidelity.deployment.patch_states import patch_states
 from fidelity.errors import HarnessError
 from fidelity.measure import Beside
-from fidelity.records import Verdict
+from fidelity.records import Manifest, Verdict
 from fidelity.runs.journal import Journal, new_run_folder
 from fidelity.runs.manifest import manifest_of
+from fidelity.runs.termination import Termination
 from fidelity.triage.conversation import Conversation
 from fidelity.triage.desk import Desk, Spent
 from fidelity.triage.files import Written, write_files
@@ -23,6 +25,8 @@ from fidelity.triage.order import Order
 from fidelity.triage.page import Outcome, page_lines
 from fidelity.triage.reading import read_conversation
 from fidelity.triage.recording import CLAIMS, findings_of, verdict_of
+from fidelity.verdicts.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
+from fidelity.words import RunVerdict
 
 _RUNS = "runs"
 
@@ -37,13 +41,62 @@ def main(flags: Mapping[str, object], order: Order) -> int:
     settings = resolve(flags)
     print(f"fidelity: {settings.measured}", flush=True)
     folder = _folder(settings)
-    outcome, written, verdict = anyio.run(_triage, settings, flags, order, chat, folder)
+    termination = Termination()
+    with contextlib.closing(Journal.create(folder)) as journal:
+        termination.watch()
+        try:
+            outcome, written = anyio.run(_triage, settings, flags, order, chat, folder, journal)
+        except KeyboardInterrupt:
+            _end_early(journal, settings, order, "interrupted", EXIT_INTERRUPTED)
+            print(f"\ninterrupted; what was asked is kept: {folder / 'report.html'}")
+            return EXIT_INTERRUPTED
+        except HarnessError as error:
+            _end_early(journal, settings, order, f"not measured: {error}", EXIT_UNDECIDED)
+            raise
+        finally:
+            termination.restore()
     print("\n".join(page_lines(outcome, written)))
+    _report(folder)
+    print(f"\nreport: {folder / 'report.html'}")
+    return journal.verdict.exit_code if journal.verdict is not None else EXIT_UNDECIDED
+
+
+def _report(folder: Path) -> None:
     import reports
 
     reports.build(folder)
-    print(f"\nreport: {folder / 'report.html'}")
-    return verdict.exit_code
+
+
+def _end_early(
+    journal: Journal, settings: Settings, order: Order, sentence: str, exit_code: int
+) -> None:
+    """Write the last record of a triage that did not come to its end, and its report."""
+    if not journal.manifests:
+        journal.append(_manifest(settings, None, order, journal))
+    journal.append(
+        Verdict(
+            verdict=RunVerdict.UNDECIDED,
+            sentence=settings.redactor.text(sentence)[:2_000],
+            exit_code=exit_code,
+            interrupted=exit_code == EXIT_INTERRUPTED,
+        )
+    )
+    _report(journal.path.parent)
+
+
+def _manifest(
+    settings: Settings, deployment: Deployment | None, order: Order, journal: Journal
+) -> Manifest:
+    return manifest_of(
+        settings,
+        deployment,
+        run_id=journal.path.parent.name,
+        epoch=0,
+        command=order.command,
+        planned=CLAIMS,
+        golden=Beside(),
+        left_out={},
+    )
 
 
 def _folder(settings: Settings) -> Path:
@@ -54,39 +107,25 @@ def _folder(settings: Settings) -> Path:
 
 
 async def _triage(
-    settings: Settings, flags: Mapping[str, object], order: Order, chat: Conversation, folder: Path
-) -> tuple[Outcome, Written | None, Verdict]:
-    journal = Journal.create(folder)
-    with contextlib.closing(journal):
-        async with _opened(settings, folder) as deployment:
-            journal.append(
-                manifest_of(
-                    settings,
-                    deployment,
-                    run_id=folder.name,
-                    epoch=0,
-                    command=order.command,
-                    planned=CLAIMS,
-                    golden=Beside(),
-                    left_out={},
-                )
-            )
-            async with _others(settings, flags, order, folder) as (hops, stock):
-                outcome = await _inquire(
-                    settings,
-                    order,
-                    chat,
-                    deployment,
-                    journal,
-                    (hops | dict(deployment.roles), stock),
-                )
-            written = _written(folder, outcome, settings, deployment, order, chat)
-        for finding in findings_of(outcome, journal):
-            journal.append(finding)
-        spent = deployment.client.caps.spent
-        verdict = verdict_of(outcome, spent)
-        journal.append(verdict)
-    return outcome, written, verdict
+    settings: Settings,
+    flags: Mapping[str, object],
+    order: Order,
+    chat: Conversation,
+    folder: Path,
+    journal: Journal,
+) -> tuple[Outcome, Written | None]:
+    async with _opened(settings, folder) as deployment:
+        journal.append(_manifest(settings, deployment, order, journal))
+        async with _others(settings, flags, order, folder) as (hops, stock):
+            others = (hops | dict(deployment.roles), stock)
+            outcome = await _inquire(settings, order, chat, deployment, journal, others)
+        for state in await patch_states(deployment, settings.file.patches):
+            journal.append(state)
+        written = _written(folder, outcome, settings, deployment, order, chat)
+    for finding in findings_of(outcome, journal):
+        journal.append(finding)
+    journal.append(verdict_of(outcome, deployment.client.caps.spent))
+    return outcome, written
 
 
 async def _inquire(

@@ -207,6 +207,10 @@ class Desk:
         }
         temperature = params.pop("temperature", None)
         stop = params.pop("stop", None)
+        kwargs = params.get("chat_template_kwargs")
+        if thinking is not None and isinstance(kwargs, dict):  # else the chat's own would win
+            switch = client.server.dialect.thinking(thinking).get("chat_template_kwargs", {})
+            params["chat_template_kwargs"] = {**kwargs, **switch}
         return await client.chat(
             conversation.messages,
             max_tokens=max_tokens,

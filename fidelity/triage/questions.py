@@ -14,6 +14,7 @@ from fidelity.triage.conversation import Conversation, text_of
 from fidelity.triage.desk import Desk, Mode, Spent, Tally, Try
 from fidelity.triage.judge import names
 from fidelity.triage.pieces import filler, lengthened, of_blocks, salted, taken_apart
+from fidelity.words import Traffic
 
 MOST_CHARS_PER_TOKEN = 9
 LENGTHS = 8
@@ -198,32 +199,44 @@ async def _in_the_text(case: Case, whole: Try) -> bool | None:
 
 
 async def cold(case: Case) -> Answer:
-    """Open the chat with words that nobody has sent, and send it twice: cold, then cached."""
+    """Send the chat cold and then once more: cached. Cold is flushed where that is allowed.
+
+    Elsewhere it opens with words that no server has seen.
+    """
+    flushed = case.deployment.capabilities.has("flush")
+    flushed = flushed and Traffic.DISRUPTIVE in case.desk.client.caps.allow
     first, second = Tally(), Tally()
     for _ in range(case.repeats):
-        fresh = await _of_same_residue(case, salted(case.smallest, _salt()))
+        if flushed:
+            await case.desk.client.flush_cache()
+            fresh = case.smallest
+        else:
+            fresh = await _of_same_residue(case, salted(case.smallest, _salt()))
         first.tries.append(await case.desk.try_once("cold", fresh, mode=case.mode))
         second.tries.append(await case.desk.try_once("cold", fresh, mode=case.mode))
-    hits = [one.reply.cached_tokens for one in second.tries if one.reply is not None]
-    if any(hit is None for hit in hits):
-        proof = "the server does not tell cached tokens"
-    elif any(hits):
-        proof = f"up to {max(hit or 0 for hit in hits)} tokens came from the cache"
-    else:
-        proof = "nothing came from a cache the second time either"
-    words = f"cold {first.words}, again {second.words} ({proof})"
+    how = "flushed" if flushed else "cold"
+    words = f"{how} {first.words}, again {second.words} ({_hits(second)})"
     tries = [*first.tries, *second.tries]
-    if first.never and second.failed > 1:
-        return _says(Answered.POINTS, f"no: {words}", tries)
-    if first.never and second.never:
-        return _says(
-            Answered.OPEN,
-            f"it fails with neither, once other words stand before it: {words}",
-            tries,
-        )
     if not first.judged or not second.judged:
         return _says(Answered.OPEN, words, tries)
+    if first.never and second.failed > 1:
+        return _says(Answered.POINTS, f"only from the cache: {words}", tries)
+    if first.never and second.never:
+        if flushed:
+            return _says(Answered.POINTS, f"only before the cache was flushed: {words}", tries)
+        return _says(
+            Answered.OPEN, f"with neither, once other words stand before it: {words}", tries
+        )
     return _says(Answered.CLEARED, f"yes: {words}", tries)
+
+
+def _hits(second: Tally) -> str:
+    hits = [one.reply.cached_tokens for one in second.tries if one.reply is not None]
+    if not hits or any(hit is None for hit in hits):
+        return "the server does not tell cached tokens"
+    if not any(hits):
+        return "nothing came from a cache the second time either"
+    return f"up to {max(hit or 0 for hit in hits)} tokens came from the cache"
 
 
 async def _of_same_residue(case: Case, chat: Conversation) -> Conversation:

@@ -46,7 +46,7 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: cut the log first")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -2,7 +2,10 @@
 
 import json
 import re
+import signal
 import subprocess
+import sys
+import time
 
 import pytest
 from fake_servers import FakeSGLang, FakeVLLM, words_of
@@ -379,3 +382,69 @@ def test_a_server_without_usage_leaves_the_rendering_open(tmp_path):
     with Silent() as server:
         code, records, _ = _triage(tmp_path, server)
     assert (code, _verdict(records)) == (1, "undecided")
+
+
+class Stale(FakeSGLang):
+    """Answers from a cache that holds somebody else's state, until it is flushed."""
+
+    cached_tokens = True
+
+    def answer(self, body):
+        return ["Box 3 holds 4444." if self.flushed else "This is the first message."]
+
+
+def test_what_a_flush_cures_is_lost_in_the_prefix_cache(tmp_path):
+    with Stale() as server:
+        code, records, _ = _triage(tmp_path, server, "--expect=4444", "--allow=disruptive")
+        assert (code, _verdict(records)) == (1, "lost in the prefix cache")
+        assert records[-1].blame == "deployment"
+        server.flushed = 0
+        _, records, _ = _triage(tmp_path, server, "--expect=4444")  # without leave it is not
+        assert server.flushed == 0
+        assert _verdict(records) != "lost in the prefix cache"
+
+
+def test_a_server_that_is_not_there_leaves_a_report_that_says_so(tmp_path, capsys):
+    path = _file(tmp_path, {"messages": CHAT})
+    run = ["--base-url=http://127.0.0.1:9/v1", f"--run-dir={tmp_path / 'run'}"]
+    assert main(["triage", str(path), *run]) == 2
+    assert "cannot connect" in capsys.readouterr().err
+    last = list(read_journal(tmp_path / "run" / "run.jsonl"))[-1]
+    assert last.sentence.startswith("not measured: ")
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_an_interrupted_triage_keeps_what_was_asked(tmp_path):
+    with Server(sees="last") as server:
+        path = _file(tmp_path, {"messages": CHAT})
+        words = ["triage", str(path), f"--base-url={server.base_url}", "--repeats=100"]
+        words += ["--requests=100000", f"--run-dir={tmp_path / 'run'}"]
+        harness = subprocess.Popen(
+            [sys.executable, "-m", "fidelity.cli", *words], stdout=subprocess.PIPE, text=True
+        )
+        with harness:
+            journal = tmp_path / "run" / "run.jsonl"
+            deadline = time.monotonic() + 30
+            while not journal.exists() or journal.read_bytes().count(b"\n") < 20:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            harness.send_signal(signal.SIGTERM)
+            said = harness.stdout.read()
+            assert harness.wait(20) == 130
+    assert "interrupted; what was asked is kept" in said
+    last = list(read_journal(journal))[-1]
+    assert last.interrupted
+
+
+def test_reasoning_is_switched_also_where_the_chat_sets_template_arguments(tmp_path):
+    with FakeSGLang() as server:
+        server.answer = lambda body: ["This is the first message."]
+        body = {"messages": CHAT, "chat_template_kwargs": {"lang": "en", "thinking": True}}
+        _triage(tmp_path, server, body=body)
+        sent = [
+            r.json["chat_template_kwargs"]
+            for r in server.requests
+            if r.path.endswith("completions") and r.json.get("chat_template_kwargs")
+        ]
+    assert {"lang": "en", "thinking": False, "enable_thinking": False} in sent
+    assert {"lang": "en", "thinking": True, "enable_thinking": True} in sent
