@@ -20,7 +20,7 @@ PHASES: Phases = (
     (0.13, (0.12, 0.12, 0.2, 0.1, 0.46, 0.0)),
     (0.16, (0.17, 0.16, 0.17, 0.14, 0.18, 0.18)),
 )
-SECOND_LENGTHS = (0.10, 0.08, 0.18, 0.26, 0.20, 0.18)
+SECOND_LENGTHS = (0.06, 0.06, 0.22, 0.32, 0.22, 0.12)
 NARROW_WIDTHS = (8, 16, 32, 32, 64)
 
 
@@ -43,6 +43,7 @@ class Schedule:
     balance_until: float = 0.6
     phases: Phases = PHASES
     second_rate: float = 0.8
+    second_share: float = 0.8  # of the shipped weights; the rest are those of the first cycle
 
     def rate(self, progress: float) -> float:
         """Factor of the learning rates."""

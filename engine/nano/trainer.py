@@ -13,7 +13,7 @@ import torch
 
 from engine.nano.card import RUN_FILE
 from engine.nano.config import PRESETS
-from engine.nano.export import export_checkpoint
+from engine.nano.export import export_checkpoint, read_tensors
 from engine.nano.fused_check import check_fused
 from engine.nano.names import seeded
 from engine.nano.optimizer import Optimizer
@@ -26,6 +26,7 @@ from engine.nano.weights import Weights
 from engine.nano.workers import Workers
 
 LOG_EVERY = 100
+FIRST_CYCLE = "first-cycle"
 _PHASE_WINDOW = 50
 
 
@@ -161,10 +162,19 @@ class Trainer:
         finally:
             workers.close()
 
+    def keep_first_cycle(self) -> None:
+        """Write the weights with which the first cycle ended."""
+        folder, shape = self.config.folder / FIRST_CYCLE, PRESETS[self.config.preset]
+        export_checkpoint(folder, shape, self.twin.weights.named())
+
     def save(self) -> None:
         """Write the checkpoint, the facts of the run, and the state to continue from."""
         named = self.twin.weights.named()
-        export_checkpoint(self.config.folder, PRESETS[self.config.preset], named)
+        shipped = named
+        if self.finished and self.config.second_steps:
+            first = read_tensors(self.config.folder / FIRST_CYCLE)
+            shipped = mean_of(first, named, self.config.schedule.second_share)
+        export_checkpoint(self.config.folder, PRESETS[self.config.preset], shipped)
         tensors = {f"weights/{k}": v for k, v in named.items()}
         tensors |= {f"optimizer/{k}": v for k, v in self.optimizer.state().items()}
         save_state(self.config.folder / "state", self.state, tensors)
@@ -178,6 +188,22 @@ class Trainer:
             "remark": "",
         }
         (self.config.folder / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def mean_of(
+    first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], share: float
+) -> dict[str, torch.Tensor]:
+    """The weighted mean of the floats of two sets of weights; `share` is that of the second.
+
+    The second cycle is short, and its end is rough: a mean with the weights that it started from
+    keeps what it taught and answers more of everything else.
+    """
+    return {
+        name: torch.lerp(first[name].to(value), value, share)
+        if value.is_floating_point()
+        else value
+        for name, value in second.items()
+    }
 
 
 class _Loop:
@@ -207,6 +233,9 @@ class _Loop:
             self.elapsed = time.monotonic() - begun
             progress = self._trainer.progress(self.step)
             ended = self.step >= self._config.steps + self._config.second_steps
+            if self.step == self._config.steps > self._trainer.state.step:
+                self._steps.synchronize()
+                self._trainer.keep_first_cycle()
             if ended or self.elapsed >= self._config.leg_seconds:
                 break
             self._advance_phase(progress, workers)

@@ -50,6 +50,7 @@ LINE_FORMATS = ("{s}", "{s}", "Line {i}: {s}", "Line {i}: {s}", "{i}. {s}", "- {
 _NUMBERED = 0.25
 _SHORTEST_TOKENS = 30
 _FAR_TOKENS = 130
+_FAR_LONGEST_TOKENS = 400
 _MAX_SECTIONS = 24
 
 
@@ -76,10 +77,10 @@ def place_sections(rng: Rng, names: list[str], heading: str) -> list[tuple[float
     return [(d, heading.format(t=t)) for d, t in zip(depths, names, strict=True)]
 
 
-def _count(rng: Rng, room: int, shortest: int) -> int:
+def _count(rng: Rng, room: int, shortest: int, longest: int | None) -> int:
     """Sections of every size: short ones teach the binding, long ones carry it far."""
-    longest = max(shortest + 1, room / 2)
-    size = math.exp(rng.uniform(math.log(shortest), math.log(longest)))
+    most = max(shortest + 1, min(room / 2, longest or room))
+    size = math.exp(rng.uniform(math.log(shortest), math.log(most)))
     return max(2, min(_MAX_SECTIONS, int(room / size)))
 
 
@@ -89,13 +90,16 @@ def make(rng: Rng, budget: int) -> Conversation:
 
 
 def make_far(rng: Rng, budget: int) -> Conversation:
-    """The same, with sections longer than the sliding windows reach and up to 24 questions."""
-    return _make(rng, budget, most_questions=24, shortest=_FAR_TOKENS)
+    """The same, with sections longer than the sliding windows reach and up to 48 questions."""
+    longest = _FAR_LONGEST_TOKENS if rng.random() < 0.5 else None
+    return _make(rng, budget, most_questions=48, shortest=_FAR_TOKENS, longest=longest)
 
 
-def _make(rng: Rng, budget: int, *, most_questions: int, shortest: int) -> Conversation:
+def _make(
+    rng: Rng, budget: int, *, most_questions: int, shortest: int, longest: int | None = None
+) -> Conversation:
     questions = max(1, min(most_questions, budget // 80))
-    names = titles(rng, _count(rng, budget - 30 - 34 * questions, shortest))
+    names = titles(rng, _count(rng, budget - 30 - 34 * questions, shortest, longest))
     heading = rng.choice(HEADINGS)
     headings = place_sections(rng, names, heading)
     starts = [d for d, _ in headings] + [1.0]

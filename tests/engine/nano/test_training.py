@@ -17,7 +17,7 @@ from engine.nano.sinkhorn import Sinkhorn, sinkhorn_torch
 from engine.nano.state import PART_BYTES, load_state
 from engine.nano.steps import Steps
 from engine.nano.tokens import TOKENIZER_FILE
-from engine.nano.trainer import Log, TrainConfig, Trainer
+from engine.nano.trainer import FIRST_CYCLE, Log, TrainConfig, Trainer
 from engine.nano.twin import Twin
 from engine.nano.weights import Weights
 
@@ -66,6 +66,16 @@ def test_two_legs_end_near_where_one_leg_ends(tmp_path, tokenizer_folder):
     name = "model.layers.2.self_attn.q_b_proj.weight"
     start = initial_parameters(TINY, SEED)[name]
     assert (one[name] - two[name]).norm() < (one[name] - start).norm() / 4
+
+
+def test_the_shipped_weights_are_a_mean_of_the_ends_of_both_cycles(tmp_path, tokenizer_folder):
+    with trainer(tmp_path, tokenizer_folder, steps=1, second_steps=1) as run:
+        run.run_leg()
+        shipped, last = read_tensors(tmp_path), run.twin.weights.named()
+    first = read_tensors(tmp_path / FIRST_CYCLE)
+    name, share = "model.norm.weight", SHORT_ROWS.second_share
+    assert not torch.equal(first[name], last[name])
+    assert torch.allclose(shipped[name], (1 - share) * first[name] + share * last[name])
 
 
 def test_the_state_lies_in_parts_that_a_git_host_takes(tmp_path, tokenizer_folder):
