@@ -9,7 +9,7 @@ TORCH_CPU ?= 2.13.0+cpu
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 2
 
 .DEFAULT_GOAL := help
-.PHONY: help report test acceptance check wheel serve clean real-engines llamacpp-quick schema
+.PHONY: help report test micro acceptance check wheel serve clean real-engines llamacpp-quick schema
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ report: $(VENV)/.engine  ## start the embedded engine, run the suites, write run
 
 test: $(VENV)/.test  ## the project's own tests
 	@$(BIN)/python -m pytest tests
+
+micro: $(VENV)/.test  ## the microtests of the patches, on the CPU
+	@$(BIN)/python -m pytest suites/patches
 
 acceptance: $(VENV)/.test  ## real runs of the product: faults, proxies, kills (Linux; a quarter of an hour)
 	@$(BIN)/python -m pytest tests/acceptance -m acceptance -v --durations=0 --durations-min=1
