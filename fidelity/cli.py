@@ -119,6 +119,11 @@ def _parser() -> argparse.ArgumentParser:
     diff = _command(commands, "diff", "compare the findings of two runs", _diff)
     diff.add_argument("before", type=Path, metavar="RUN")
     diff.add_argument("after", type=Path, metavar="RUN")
+    dumps = _command(
+        commands, "golden-dumps", "name the first layer and token where two dumps part", _dumps
+    )
+    dumps.add_argument("measured", type=Path, metavar="DIR", help="of --dump-activations")
+    dumps.add_argument("golden", type=Path, metavar="DIR", help="the same texts, by the golden")
     return parser
 
 
@@ -334,6 +339,16 @@ def _schema(parsed: argparse.Namespace, words: list[str]) -> int:
     else:
         parsed.into.write_text(text, encoding="utf-8")
     return 0
+
+
+def _dumps(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Return 1 when the dumps part, 0 when they agree."""
+    del words
+    from fidelity.golden.dumps import compare, lines_of
+
+    found = compare(parsed.measured, parsed.golden)
+    print("\n".join(lines_of(found)))
+    return 1 if found.first is not None else 0
 
 
 def _diff(parsed: argparse.Namespace, words: list[str]) -> int:

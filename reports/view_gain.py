@@ -63,7 +63,7 @@ def _cell(found: dict[str, Any] | None, row: int, where: str) -> Cell:
     mean, least = found["mean"], found["least"]
     tone = "r4" if least >= 0.01 else "r2" if mean >= 0.01 else "r0"
     return Cell(
-        text=f"{mean:+.1f}",
+        text=f"{mean:+.1f}".replace("-0.0", "+0.0"),
         tone=tone,
         title=f"{row:,} tokens, {where}: {mean:+.2f} nats on average, {least:+.2f} at least,"
         f" of {found['n']}",

@@ -1,5 +1,6 @@
 """Golden: how far two deployments lie apart on the same tokens, and where."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar of a drawing: the share of moved tokens in one class."""
+    """One bar of a drawing: the share in one class."""
 
     x: float
     y: float
@@ -35,7 +36,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Shares of moved tokens by one axis."""
+    """Shares by one axis; `name` says of what."""
 
     name: str
     bars: tuple[Bar, ...]
@@ -88,6 +89,8 @@ def golden_of(journal: Journal) -> Golden | None:
             _drawing("eighth of the text", profile["eighths"], lambda i: str(i + 1)),
             _drawing("position modulo 4", profile["residues"]["4"], str),
             _drawing("position modulo 16", profile["residues"]["16"], str),
+            _of_texts("length modulo 4", profile["texts"]["4"]),
+            _of_texts("length modulo 16", profile["texts"]["16"]),
         ),
         places=tuple(profile["places"]),
         divergences=tuple(_divergence(item) for item in divergences[:_DIVERGENCES]),
@@ -139,27 +142,42 @@ def _octave(index: int) -> str:
     return f"{1 << index:,}"
 
 
-def _drawing(name: str, table: list[list[float]], label: Any) -> Drawing:
-    used = [(i, row) for i, row in enumerate(table) if row[0]]
-    step = _WIDTH / max(1, len(used))
-    base = _HEIGHT - _FOOT
-    every = -(-len(used) // 8)
-    bars = []
-    for place, (i, (opened, total, moved)) in enumerate(used):
-        share = moved / opened
-        height = round(share * (base - 6), 1)
-        bars.append(
-            Bar(
-                x=round(place * step + 1, 1),
-                y=round(base - height, 1),
-                width=round(step - 2, 1),
-                height=height,
-                label=label(i) if place % every == 0 else "",
-                title=f"{name} {label(i)}: {moved:.0f} of {opened:.0f} open tokens moved"
-                f" ({share:.1%}), {total / opened:.3g} nats on average",
+def _drawing(name: str, table: list[list[float]], label: Callable[[int], str]) -> Drawing:
+    shares = []
+    for i, (opened, total, moved) in enumerate(table):
+        if opened:
+            title = (
+                f"{name} {label(i)}: {moved:.0f} of {opened:.0f} open tokens moved"
+                f" ({moved / opened:.1%}), {total / opened:.3g} nats on average"
             )
+            shares.append((label(i), moved / opened, title))
+    return Drawing(name=f"Moved tokens by {name}", bars=_bars(shares))
+
+
+def _of_texts(name: str, table: list[list[int]]) -> Drawing:
+    shares = [
+        (str(i), missed / n, f"{name} = {i}: {missed} of {n} texts do not agree")
+        for i, (n, missed) in enumerate(table)
+        if n
+    ]
+    return Drawing(name=f"Texts that do not agree, by {name}", bars=_bars(shares))
+
+
+def _bars(shares: list[tuple[str, float, str]]) -> tuple[Bar, ...]:
+    """Return bars for (label, share, title); at most eight of them are labelled."""
+    step, base = _WIDTH / max(1, len(shares)), _HEIGHT - _FOOT
+    every = -(-len(shares) // 8)
+    return tuple(
+        Bar(
+            x=round(place * step + 1, 1),
+            y=round(base - share * (base - 6), 1),
+            width=round(step - 2, 1),
+            height=round(share * (base - 6), 1),
+            label=label if place % every == 0 else "",
+            title=title,
         )
-    return Drawing(name=name, bars=tuple(bars))
+        for place, (label, share, title) in enumerate(shares)
+    )
 
 
 def _divergence(item: dict[str, Any]) -> tuple[str, ...]:

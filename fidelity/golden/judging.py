@@ -119,6 +119,7 @@ def profile_of(trials: Sequence[Trial], *, dtype: str) -> dict[str, Any]:
         "positions": _summed([trial.details["positions"] for trial in trials]),
         "residues": {str(m): _folded(residues, m) for m in MODULI},
         "places": _places(residues),
+        "texts": {str(m): _texts_by_residue(trials, m) for m in MODULI[:2]},
         "divergences": [
             {
                 "trial": trial.id,
@@ -173,6 +174,16 @@ def _folded(residues: list[list[float]], modulus: int) -> list[list[float]]:
             a + b for a, b in zip(folded[residue % modulus], row, strict=True)
         ]
     return folded
+
+
+def _texts_by_residue(trials: Sequence[Trial], modulus: int) -> list[list[int]]:
+    """Return [texts, texts that do not agree] for every residue of a text's length."""
+    counts = [[0, 0] for _ in range(modulus)]
+    for trial in trials:
+        held = counts[int(trial.cell["prompt_tokens"]) % modulus]
+        held[0] += 1
+        held[1] += not trial.ok
+    return counts
 
 
 def _places(residues: list[list[float]]) -> list[str]:

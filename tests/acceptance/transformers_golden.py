@@ -17,11 +17,11 @@ for ours in ("kernels", "engine"):
 
 import torch  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
-from transformers import DeepseekV4ForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 CHECKPOINT, PORT, MAX_MODEL_LEN = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(1)
-MODEL = DeepseekV4ForCausalLM.from_pretrained(
+MODEL = AutoModelForCausalLM.from_pretrained(
     CHECKPOINT, dtype=torch.float32, attn_implementation="eager"
 ).eval()
 ONE_AT_A_TIME = threading.Lock()
