@@ -78,6 +78,10 @@ def read_asked(body: Mapping[str, Any], *, chat: bool) -> Asked:
     temperature = body.get("temperature")
     if temperature not in (None, 0):
         refuse("temperature", temperature, "0: this server decodes greedily only")
+    top_p = body.get("top_p")
+    if top_p is not None and (not isinstance(top_p, int | float) or not 0 < top_p <= 1):
+        refuse("top_p", repr(top_p)[:80], "above 0, at most 1")
+    whole(body, "seed", None, least=-(1 << 63), most=(1 << 63) - 1)
     options = take(body, "stream_options", dict, {})
     stops = body.get("stop") or []
     stops = [stops] if isinstance(stops, str) else stops

@@ -58,6 +58,12 @@ class Endpoints:
             "start_time": self._started,
         }
 
+    def check_model(self, body: Json) -> None:
+        """UnknownModel for another model than the one served; none named means that one."""
+        if body.get("model") not in (None, self.name):
+            named = json.dumps(body["model"])[:80]
+            raise UnknownModel(f"model: {named}; accepted: {json.dumps(self.name)}")
+
     def tokenize(self, body: Json) -> Json:
         """POST /tokenize, of a prompt or of messages."""
         check_fields(body, frozenset({"prompt", *CONVERSATION}))
@@ -118,6 +124,7 @@ class Endpoints:
         messages, tools = take(body, "messages", list, []), take(body, "tools", list, [])
         if not all(isinstance(entry, dict) for entry in (*messages, *tools)):
             refuse("messages, tools", "an entry that is no object", "objects")
+        _refuse_other_parts(messages)
         options = take(body, "chat_template_kwargs", dict, {})
         if set(options) - {"thinking"}:
             refuse("chat_template_kwargs", ", ".join(options)[:80], "thinking")
@@ -220,6 +227,18 @@ class Endpoints:
             head | {"choices": [choice]},
             *[head | {"choices": []} | told] * asked.include_usage,
         ]
+
+
+def _refuse_other_parts(messages: Sequence[Json]) -> None:
+    """The model reads text only: an image is refused, and not named in its place."""
+    contents = (message.get("content") for message in messages)
+    for part in (part for content in contents if isinstance(content, list) for part in content):
+        if not isinstance(part, dict) or part.get("type") != "text":
+            refuse("content", f"a part {json.dumps(part)[:80]}", "parts of type text")
+
+
+class UnknownModel(LookupError):
+    """The request names a model that is not served."""
 
 
 def _ids(value: object) -> list[int]:

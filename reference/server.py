@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from reference.endpoints import Endpoints, error_body
+from reference.endpoints import Endpoints, UnknownModel, error_body
 
 MOST_BYTES = 8 << 20  # of a request's body
 MOST_WAITING = 64  # requests at once, one of them computed
@@ -37,6 +37,7 @@ class ReferenceServer(ThreadingHTTPServer):
             "/patches": lambda: {"patches": []},
             "/health": dict,
         }
+        self.check_model = endpoints.check_model
         self.posts: dict[str, Callable[[Any], Any]] = {
             "/v1/completions": endpoints.complete,
             "/v1/chat/completions": endpoints.chat,
@@ -75,7 +76,11 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(503, f"{MOST_WAITING} requests wait already", "service_unavailable_error")
             return
         try:
+            self.server.check_model(body)
             answer = self.server.posts[path](body)
+        except UnknownModel as error:
+            self._refuse(404, str(error))
+            return
         except ValueError as error:
             self._refuse(400, str(error))
             return

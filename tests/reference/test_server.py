@@ -177,6 +177,8 @@ REFUSED = {
     "sampling": ({"prompt": IDS, "temperature": 0.7}, "greedily only"),
     "several answers": ({"prompt": IDS, "n": 2}, "n: 2; accepted: 1"),
     "an unknown field": ({"prompt": IDS, "top_logprobz": 1}, "top_logprobz"),
+    "top_p": ({"prompt": IDS, "top_p": 1.5}, "top_p: 1.5"),
+    "seed": ({"prompt": IDS, "seed": "x"}, "seed: a str"),
     "no number": ({"prompt": IDS, "max_tokens": "3"}, "max_tokens: a str; accepted: a int"),
     "a boolean for a number": ({"prompt": IDS, "logprobs": True}, "logprobs: a bool"),
     "out of bounds": ({"prompt": IDS, "prompt_logprobs": 51}, "prompt_logprobs: 51"),
@@ -200,6 +202,7 @@ def test_bad_completions_are_refused_in_words(server, case) -> None:
         {"messages": ["x"]},
         {"messages": [{"role": "robot", "content": "x"}]},
         {"messages": [{"role": "user", "content": [1]}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
         {"messages": [{"role": "user", "content": "x"}], "tools": [{}]},
         {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"x": 1}},
@@ -225,6 +228,9 @@ def test_bad_http_is_refused_and_the_server_lives_on(server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 10) as plain:
         plain.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b" 411 " in plain.recv(100)
+    status, answer = server.ask("/v1/completions", {"model": "other", "prompt": IDS})
+    assert status == 404
+    assert 'accepted: "nano"' in answer["error"]["message"]
     assert server.ask("/health") == (200, {})
     assert server.ask("/v1/models")[1]["data"][0]["id"] == "nano"
 
