@@ -7,6 +7,7 @@
     └── HarnessError                   the claim could not be measured       outcome error
         ├── ConfigError                a setting, a flag or a file is wrong
         ├── EndpointError              the server did not answer as a server of its kind does
+        │   ├── ConnectionCut          the connection ended before the answer did
         │   └── Overloaded             429/503 until the cap on waiting was spent
         ├── CapabilityMissing          an expected capability is absent or unproven
         ├── TrafficRefused             this traffic class was not allowed
@@ -55,6 +56,10 @@ class ConfigError(HarnessError):
 
 class EndpointError(HarnessError):
     """Infrastructure trouble: never a wrong answer."""
+
+
+class ConnectionCut(EndpointError):
+    """The connection ended before the answer did."""
 
 
 class Overloaded(EndpointError):

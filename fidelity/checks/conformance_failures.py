@@ -1,4 +1,4 @@
-"""A 500: trouble of the server, or of one request? The second is a finding, the first never is."""
+"""A 500 or a cut: trouble of the server, or of one request? Only the second is a finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = [user("Hello!")]
 
 
 async def is_to_blame(line: Line, failed: Failed) -> bool:
-    """Tell whether a request that was answered 500 fails again while plain ones are answered.
+    """Tell whether a request that failed fails again while plain ones are answered.
 
     Raises:
         EndpointError: a plain request is not answered either: the server is in trouble.
@@ -24,7 +24,7 @@ async def is_to_blame(line: Line, failed: Failed) -> bool:
     await _plain(line, failed, "before")
     again = await line.resend(failed.wire)
     await _plain(line, failed, "after")
-    return again.status in ITS_OWN_FAILURE
+    return again.status in ITS_OWN_FAILURE or not again.status
 
 
 async def _plain(line: Line, failed: Failed, when: str) -> None:
@@ -44,7 +44,8 @@ async def _plain(line: Line, failed: Failed, when: str) -> None:
 def words_of(failed: Failed) -> str:
     """Return the breach in words."""
     wire = failed.wire
+    seen = f"answered {wire.status}" if wire.status else "the connection was cut"
     return (
-        f"{wire.label}: answered {wire.status} twice ({wire.said!r}), and plain requests in between"
-        " were answered"
+        f"{wire.label}: {seen} ({wire.said!r}), no better when sent again, and plain requests in"
+        " between were answered"
     )

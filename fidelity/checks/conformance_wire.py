@@ -19,10 +19,11 @@ from fidelity.checks.conformance_stream import Stream, read_stream
 from fidelity.endpoint import json_shape as shape
 from fidelity.endpoint.outgoing import Refused as Busy
 from fidelity.endpoint.pacing import Waiting
+from fidelity.endpoint.replies import RawReply
 from fidelity.endpoint.reply_draft import Draft
 from fidelity.endpoint.request_body import Question, build
 from fidelity.endpoint.statuses import BUSY, Asked, message_of, trouble
-from fidelity.errors import EndpointError
+from fidelity.errors import ConnectionCut, EndpointError
 from fidelity.probes.probe import excerpt, excerpt_messages
 from fidelity.records import Exchange
 from fidelity.words import Traffic
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from fidelity.endpoint.client import Client
-    from fidelity.endpoint.replies import RawReply
     from fidelity.probes.probe import Ask
 
 _NO_ANSWER = frozenset({401, 403})
@@ -58,7 +58,10 @@ class Refused(Unsupported):
 
 
 class Failed(EndpointError):
-    """The server answered 500; `wire` is the exchange. Trouble, unless the request is to blame."""
+    """The server answered 500 or cut the connection; trouble, unless the request is to blame.
+
+    `wire` is the exchange, its status 0 where the connection was cut.
+    """
 
     def __init__(self, sentence: str, wire: Wire) -> None:
         super().__init__(sentence)
@@ -290,14 +293,21 @@ class Line:
         body = content if sent is None else json.dumps(sent, ensure_ascii=False).encode()
         reserved = tokens + int(_PER_BYTE * len(body or b""))
         while True:
-            reply = await client.raw(
-                method,
-                path,
-                body,
-                traffic=self._traffic,
-                tokens=reserved,
-                timeout_s=client.timeouts.total_s(len(body or b""), tokens),
-            )
+            try:
+                reply = await client.raw(
+                    method,
+                    path,
+                    body,
+                    traffic=self._traffic,
+                    tokens=reserved,
+                    timeout_s=client.timeouts.total_s(len(body or b""), tokens),
+                )
+            except ConnectionCut as cut:
+                if any_status:
+                    raise
+                nothing = RawReply(status=0, headers={}, body=str(cut).encode(), request_id="")
+                lost = _wire_of(label, path, sent, content, nothing)
+                raise Failed(str(cut), lost) from cut
             if reply.status not in BUSY or self._traffic is Traffic.LOAD:
                 break
             busy = Busy.of(reply.status, reply.headers, reply.body, client.transport.redactor)
@@ -320,14 +330,21 @@ class Line:
         return wire
 
     async def resend(self, wire: Wire) -> Wire:
-        """Send the very same request again; any status is an answer. Both go into the evidence."""
-        again = await self._send(
-            wire.path,
-            label=f"{wire.label}, once more",
-            sent=wire.sent or None,
-            content=wire.raw_sent.encode() if wire.raw_sent else None,
-            any_status=True,
-        )
+        """Send the very same request again; any status is an answer, and so is 0, a cut.
+
+        Both exchanges go into the evidence.
+        """
+        try:
+            again = await self._send(
+                wire.path,
+                label=f"{wire.label}, once more",
+                sent=wire.sent or None,
+                content=wire.raw_sent.encode() if wire.raw_sent else None,
+                any_status=True,
+            )
+        except ConnectionCut as cut:
+            again = replace(wire, label=f"{wire.label}, once more", body=str(cut).encode())
+            again = replace(again, status=0)
         self._ask.exchanges += [wire.exchange(), again.exchange()]
         return again
 

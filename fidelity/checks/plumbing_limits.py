@@ -9,6 +9,7 @@ from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
 from fidelity.checks.plumbing_questions import COUNTING_ON, COUNTING_TOKENS, counting
 from fidelity.checks.plumbing_shape import edited
+from fidelity.probes.dialogue import user
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +70,21 @@ def _limit_breaches(wire: Wire, limit: int) -> list[str]:
 
 
 async def _ends(line: Line) -> Wires:
-    return await together(counting(line, stream=False), counting(line, stream=True))
+    """Ask to count and to greet: the one or the other ends by itself."""
+    return await together(
+        counting(line, stream=False),
+        counting(line, stream=True),
+        *(
+            line.chat(
+                [user("Hello!")],
+                label=f"greeting, {'stream' if stream else 'one-shot'}",
+                max_tokens=COUNTING_TOKENS,
+                stream=stream,
+                temperature=0.0,
+            )
+            for stream in (False, True)
+        ),
+    )
 
 
 def _judge_ends(wires: Wires) -> list[str]:
@@ -132,8 +147,16 @@ def _as_stop(body: dict[str, Any]) -> None:
     body["choices"][0]["finish_reason"] = "stop"
 
 
-def _as_length(body: dict[str, Any]) -> None:
-    body["choices"][0]["finish_reason"] = "length"
+def _all_as_length(wires: Wires) -> Wires:
+    damaged = []
+    for wire in wires:
+        if not wire.streamed and wire.choice().get("finish_reason") == "stop":
+            body = wire.json()
+            body["choices"][0]["finish_reason"] = "length"
+            damaged.append(wire.with_json(body))
+        else:
+            damaged.append(wire)
+    return damaged
 
 
 def _halved(wires: Wires) -> Wires:
@@ -163,7 +186,8 @@ ENDS = (
         title="an answer that ends by itself says 'stop'",
         collect=_ends,
         judge=_judge_ends,
-        damages=(edited("finish_reason says length", _as_length),),
+        damages=(Damage(what="finish_reason says length", apply=_all_as_length),),
+        cost_requests=4,
     ),
     Check(
         name="max_completion_tokens_is_obeyed",

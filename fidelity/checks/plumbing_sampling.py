@@ -5,6 +5,7 @@ A server that does not have one refuses it in words; one that takes it and does 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.conformance import Check, Damage
@@ -25,6 +26,9 @@ _LITTLE_TOP_P = 1e-4
 _REPETITIVE = [user("Repeat exactly: la la la la la la la la la la la la")]
 _PENALTY = 2.0
 """The largest that the API allows; a word said ten times loses 20 nats."""
+_REPEATED = 5
+_REPETITIVE_TOKENS = 64
+"""Long enough for a weak model to repeat itself, whatever it was asked."""
 
 
 async def _sample(line: Line, copy: int, *, temperature: float = _HOT, **options: Any) -> Wire:
@@ -126,7 +130,7 @@ async def _penalised(line: Line) -> Wires:
                 _REPETITIVE,
                 label="with frequency_penalty" if penalty else "without",
                 extra={"frequency_penalty": penalty} if penalty else {},
-                max_tokens=32,
+                max_tokens=_REPETITIVE_TOKENS,
                 temperature=0.0,
                 stream=False,
             )
@@ -137,7 +141,7 @@ async def _penalised(line: Line) -> Wires:
 
 def _judge_penalty(wires: Wires) -> list[str]:
     plain, other = (_text(wire) for wire in wires)
-    if plain.count("la") < 6:
+    if max(Counter(plain.split()).values(), default=0) < _REPEATED:
         raise Undecided(f"the model repeats nothing that could be penalised: {plain!r}")
     if plain != other:
         return []
@@ -242,6 +246,7 @@ SAMPLING = (
         damages=(_equalled("both answers are made equal"),),
         optional=True,
         cost_requests=2,
+        cost_tokens=200,
     ),
     Check(
         name="parameters_stay_with_their_request",

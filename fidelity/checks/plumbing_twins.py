@@ -108,10 +108,16 @@ def _fits_with_losses(answer: str, text: str) -> bool:
 
 
 def _replaced(wires: Wires) -> Wires:
-    body = wires[0].json()
-    message = body["choices"][0]["message"]
-    message["content"] = message["content"].replace("\U0001f680", _LOST)
-    return [wires[0].with_json(body), *wires[1:]]
+    """In an answer that came back whole, a character becomes U+FFFD."""
+    for place, text in enumerate(ECHOED):
+        wire = wires[2 * place]
+        body = wire.json()
+        message = body["choices"][0]["message"]
+        if text in (message.get("content") or ""):
+            lost = next(char for char in text if not char.isascii())
+            message["content"] = message["content"].replace(lost, _LOST)
+            return [*wires[: 2 * place], wire.with_json(body), *wires[2 * place + 1 :]]
+    raise Undecided("no answer in one piece repeats its text")
 
 
 def _dropped_call(wires: Wires) -> Wires:
@@ -174,7 +180,7 @@ TWINS = (
         title="characters of several tokens arrive whole, many answers at once",
         collect=_echoes,
         judge=_judge_scripts,
-        damages=(Damage(what="an emoji becomes U+FFFD", apply=_replaced),),
+        damages=(Damage(what="a character becomes U+FFFD", apply=_replaced),),
         cost_requests=12,
         cost_tokens=300,
     ),

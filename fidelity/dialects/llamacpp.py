@@ -51,5 +51,9 @@ LLAMACPP = _LlamaCpp(
     queue_gauges=("llamacpp:requests_deferred",),
     running_gauges=("llamacpp:requests_processing",),
     thinking_keys=("enable_thinking",),
-    unlock={"metrics": "--metrics", "tools": "--jinja", "reasoning": "--reasoning-format auto"},
+    unlock={
+        "metrics": "--metrics",
+        "tools": "--jinja, with a chat template that renders tools,",
+        "reasoning": "--reasoning-format auto",
+    },
 )

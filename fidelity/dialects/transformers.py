@@ -1,4 +1,7 @@
-"""`transformers serve`: the OpenAI API and little else; it has no tokenizer and no metrics."""
+"""`transformers serve`: the OpenAI API and little else.
+
+No tokenizer endpoint, metrics, cached tokens or logprobs, and no flag that would unlock one.
+"""
 
 from fidelity.dialects.dialect import Dialect, Evidence
 
@@ -13,9 +16,4 @@ class _Transformers(Dialect):
 TRANSFORMERS = _Transformers(
     name="transformers",
     metrics_path=None,
-    unlock={
-        "tokenize": "not in transformers serve; lengths are calibrated from usage",
-        "cached_tokens": "not in transformers serve",
-        "logprobs": "not in transformers serve",
-    },
 )

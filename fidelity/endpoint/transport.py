@@ -15,7 +15,7 @@ import httpx
 
 from fidelity.config.profile import RequestProfile
 from fidelity.config.redaction import Redactor, is_secret_name
-from fidelity.errors import ConfigError, EndpointError
+from fidelity.errors import ConfigError, ConnectionCut, EndpointError
 
 MAX_BODY_BYTES = 256 << 20
 CONNECT_TIMEOUT_S = 10.0
@@ -182,7 +182,11 @@ class Transport:
     def _trouble(self, method: str, url: str, error: Exception) -> EndpointError:
         detail = self.redactor.text(str(error).strip().rstrip(".")) or type(error).__name__
         what = _explain(error)
-        return EndpointError(f"{method} {url}: {what} ({detail[:200]})")
+        kind = ConnectionCut if isinstance(error, _CUTS) else EndpointError
+        return kind(f"{method} {url}: {what} ({detail[:200]})")
+
+
+_CUTS = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 # the first that fits counts: subclasses before their parents

@@ -32,7 +32,8 @@ async def outcome_at(statuses_of_bad, statuses_of_plain=()):
 
     async def handle(request, connection):
         statuses = bad if "bad" in json.loads(request.body) else plain
-        await connection.respond(statuses.pop(0) if statuses else 200, GOOD)
+        status = statuses.pop(0) if statuses else 200
+        await (connection.respond(status, GOOD) if status else connection.drop())
 
     with TinyServer(handle) as server:
         client = Client(
@@ -52,14 +53,29 @@ async def outcome_at(statuses_of_bad, statuses_of_plain=()):
 async def test_a_request_that_fails_again_breaks_its_promise():
     result, ask = await outcome_at([500, 500])
     assert result.ok is False
-    assert "bad: answered 500 twice" in result.cell["breach"]
+    assert "bad: answered 500" in result.cell["breach"]
     assert [e.status for e in ask.exchanges if e.label.startswith("bad")] == [500, 500]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("bad", [[0, 0], [0, 500], [500, 0]])
+async def test_a_request_that_is_cut_off_each_time_breaks_its_promise(bad):
+    result, _ = await outcome_at(bad)
+    assert result.ok is False
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("bad", "plain"),
-    [([500, 200], []), ([500, 500], [500]), ([500, 500], [400]), ([503, 503], []), ([502], [])],
+    [
+        ([500, 200], []),
+        ([500, 500], [500]),
+        ([500, 500], [400]),
+        ([503, 503], []),
+        ([502], []),
+        ([0, 200], []),
+        ([0, 0], [0]),
+    ],
 )
 async def test_trouble_of_the_server_is_no_breach(bad, plain):
     with pytest.raises(EndpointError):
