@@ -316,6 +316,11 @@ def _repeated(command: Sequence[str]) -> list[str]:
     """Return the pytest arguments of the command that a manifest holds, less its run folder."""
     if command[:1] == ("pytest",):
         return list(command[1:])  # the manifest's command names no run folder
+    if command[1:2] == ("triage",):
+        raise ConfigError(
+            "a replay of a triage is sent again by `fidelity triage RUN/smallest.json`, or by"
+            " RUN/smallest.sh"
+        )
     parsed = _parser().parse_args(list(command[1:]))
     flags = {k: v for k, v in cli_flags(parsed).items() if k not in {"resume", "run_dir"}}
     chosen = [str(_suite(name)) for name in parsed.suites] or [str(_all_suites())]

@@ -74,6 +74,8 @@ class Settings:
         """Return the first line that a run prints: what is measured, and who chose it."""
         chosen = {setting.name: setting.origin for setting in self.settings}["target"]
         where = self.target.base_url or "launched: " + " ".join(self.target.launch)
+        if self.target.roles:
+            where = "roles: " + ", ".join(self.target.roles)
         return f"measuring deployment {self.target.name!r} ({where}), chosen by {chosen}"
 
 

@@ -32,6 +32,8 @@ class Proof:
     held: bool | None
     words: str
     calls: int | None = None
+    inert: bool = False
+    """It is on and has never run: installed, and not shown to be live."""
 
 
 def proof_of(condition: Condition, seen: Seen) -> Proof:
@@ -60,7 +62,7 @@ def _in_list(condition: Condition, seen: Seen) -> Proof:
     if condition.equals is not None and str(value) != str(condition.equals):
         return Proof(held=False, words=f"{words}, not {condition.equals}", calls=calls)
     told = f"{words}, {calls} calls" if calls is not None else f"{words}, no call count"
-    return Proof(held=calls != 0, words=told, calls=calls)
+    return Proof(held=calls != 0, words=told, calls=calls, inert=calls == 0)
 
 
 def _in_info(condition: Condition, seen: Seen) -> Proof:

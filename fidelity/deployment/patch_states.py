@@ -150,10 +150,10 @@ def _declared(
     words = "; ".join(f"{role}: {p.words}" if role else p.words for role, p in proofs.items())
     state = UNKNOWN if not held or None in held else ON if all(held) else OFF
     calls = [proof.calls for proof in proofs.values() if proof.calls is not None]
-    inert = state == OFF and reported is not None and reported.state == ON and not any(calls)
+    installed = bool(proofs) and all(proof.held or proof.inert for proof in proofs.values())
     return PatchState(
         name=patch.name,
-        state=ON if inert and calls else state,
+        state=ON if installed else state,
         calls=sum(calls) if calls else reported.calls if reported is not None else None,
         phase=patch.phase,
         proof=words[:500] if state == ON else "",

@@ -1,6 +1,7 @@
 """`fidelity triage`: opens the deployment, takes the chat apart, writes a run folder and a page."""
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,7 @@ async def _triage(
     folder: Path,
     journal: Journal,
 ) -> tuple[Outcome, Written | None]:
+    began = time.monotonic()
     async with _opened(settings, folder) as deployment:
         journal.append(_manifest(settings, deployment, order, journal))
         async with _others(settings, flags, order, folder) as (hops, stock):
@@ -124,7 +126,8 @@ async def _triage(
         written = _written(folder, outcome, settings, deployment, order, chat)
     for finding in findings_of(outcome, journal):
         journal.append(finding)
-    journal.append(verdict_of(outcome, deployment.client.caps.spent))
+    took_s = time.monotonic() - began
+    journal.append(verdict_of(outcome, deployment.client.caps.spent, took_s))
     return outcome, written
 
 

@@ -74,7 +74,7 @@ def _trials(journal: Journal, *questions: str) -> tuple[str, ...]:
     return tuple(t.id for t in journal.trials.values() if t.claim in claims)
 
 
-def verdict_of(outcome: Outcome, spent: Spent) -> Verdict:
+def verdict_of(outcome: Outcome, spent: Spent, duration_s: float) -> Verdict:
     """Return the last record: 1 when the chat fails, 0 when it does not, 2 when nobody can tell."""
     decision = outcome.decision
     word = _outcome_of(outcome)
@@ -91,6 +91,7 @@ def verdict_of(outcome: Outcome, spent: Spent) -> Verdict:
         blame=decision.blame,
         sentence=f"{decision.where}: {decision.because}",
         exit_code=code,
+        duration_s=round(duration_s, 3),
         requests=spent.requests,
         prompt_tokens=spent.prompt_tokens,
         completion_tokens=spent.completion_tokens,

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from fake_servers import FakeSGLang, FakeVLLM
+from fake_servers import FakeServer, FakeSGLang, FakeVLLM
 
 from fidelity.config.config_file import read_config
 from fidelity.config.patch_spec import Condition
@@ -134,6 +134,26 @@ def test_a_patch_of_a_worker_is_looked_for_there(tmp_path):
             'patches = ["info", "log"]\n[[patch]]\nname = "log"\nactive_when = { log = "^live" }\n'
         )
         _open(tmp_path, text + PATCHES, check)
+
+
+def test_a_patch_that_is_on_and_never_ran_is_inert_and_not_off(tmp_path):
+    class Listing(FakeServer):
+        small = {  # noqa: RUF012
+            "/patches": {"patches": [{"name": "a", "state": "on", "calls": 0, "value": "x"}]}
+        }
+
+    def check(deployment, states):
+        assert (states["a"].state, states["a"].calls, states["a"].inert) == ("on", 0, True)
+        assert (states["b"].state, states["b"].proof) == ("off", "")
+        assert broken_promises(deployment, list(states.values())) == ["patch b"]
+
+    with Listing() as server:
+        text = (
+            f'[deployments.a]\nbase_url = "{server.base_url}"\npatches = ["a", "b"]\n'
+            'dialect = "engine"\n[[patch]]\nname = "a"\nactive_when = { patches = "a" }\n'
+            '[[patch]]\nname = "b"\nactive_when = { patches = "b" }\n'
+        )
+        _open(tmp_path, text, check)
 
 
 def test_a_server_that_is_only_a_url_is_not_told_what_the_file_declares(tmp_path):

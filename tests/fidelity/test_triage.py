@@ -370,6 +370,9 @@ def test_the_smallest_chat_is_sent_again_by_curl_and_by_triage(tmp_path, monkeyp
         )
     assert again == 1
     assert "expected    the answer holds '4444'" in capsys.readouterr().out
+    trial = next(r for r in read_journal(folder / "run.jsonl") if isinstance(r, Trial))
+    assert main(["replay", str(folder), trial.id]) == 2
+    assert "sent again by `fidelity triage RUN/smallest.json`" in capsys.readouterr().err
 
 
 def test_a_server_without_usage_leaves_the_rendering_open(tmp_path):
