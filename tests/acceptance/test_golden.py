@@ -1,15 +1,17 @@
 """The same token ids through two deployments: an independent implementation, and a damaged one."""
 
+import json
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
-from product import ROOT, clean_environ, finished
+from product import BIN, ROOT, clean_environ, finished
+from proxies import UpstreamServer
 
 from fidelity.deployment.launch import free_port
 from fidelity.words import Ladder, Outcome, RunVerdict
@@ -84,3 +86,26 @@ def test_a_residue_of_the_length_is_found_and_named(tmp_path):
     assert finding.ladder is Ladder.STRUCTURAL
     assert "such texts have 3 mod 4 tokens" in finding.reason
     assert not ran.left_behind
+
+
+def test_the_first_layer_and_token_are_named_from_dumps(tmp_path):
+    """The fault's attention loses the compressed entries, which layer 2 is the first to have."""
+    ids = [0, 3, *(50 + 7 * i % 1_100 for i in range(257))]  # 259 tokens: 3 modulo 4
+    folders = {"measured": tmp_path / "measured", "golden": tmp_path / "golden"}
+    for name, faults in (("measured", ["--fault=attention_mod4"]), ("golden", [])):
+        with UpstreamServer(f"--dump-activations={folders[name]}", *faults) as server:
+            body = json.dumps({"model": "nano", "prompt": ids, "max_tokens": 1}).encode()
+            request = Request(
+                f"{server.base_url}/completions", body, {"content-type": "application/json"}
+            )
+            with urlopen(request, timeout=120):
+                pass
+    words = [str(BIN / "fidelity"), "golden-dumps", *map(str, folders.values())]
+    parting = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert parting.returncode == 1, parting.stdout + parting.stderr
+    assert parting.stdout.startswith("the dumps part at L2.attn_out, token 3 ")
+    assert "256 of 259 tokens differ there" in parting.stdout
+    agreeing = subprocess.run(
+        [*words[:-1], words[-2]], capture_output=True, timeout=120, check=False
+    )
+    assert agreeing.returncode == 0
