@@ -19,7 +19,7 @@ from fidelity.errors import ConfigError  # noqa: E402
 from suites.patches.examination import Examination, Examinations  # noqa: E402
 
 BAD_USAGE = 2
-EXAMPLES = 25  # irregular shapes of each patch
+EXAMPLES = {"cpu": 25, "cuda": 8}  # irregular shapes of a patch; each compiles kernels on a GPU
 _ALL = pytest.StashKey[Examinations]()
 
 
@@ -41,7 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("fidelity: --fidelity-device is cuda, but torch sees no GPU here", BAD_USAGE)
     torch.set_num_threads(1)
     hypothesis.settings.register_profile(
-        "microtests", deadline=None, derandomize=True, database=None, max_examples=EXAMPLES
+        "microtests",
+        deadline=None,
+        derandomize=True,
+        database=None,
+        max_examples=EXAMPLES[settings.device],
     )
     hypothesis.settings.load_profile("microtests")
     config.stash[_ALL] = Examinations(settings)

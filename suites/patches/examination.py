@@ -15,6 +15,7 @@ from fidelity.errors import Violation
 from fidelity.microtests.judge import judge
 from fidelity.microtests.results import Check, PatchReport, Scope
 from fidelity.microtests.verdict_files import code_hash, save
+from fidelity.statistics.ladder import Difference, rung
 from fidelity.tensors import Case, Stack, compounding_checks, examine_patch, same_bits
 from fidelity.tensors.patch import called, device_label, differs_check
 from fidelity.words import PatchVerdict, Question
@@ -104,7 +105,7 @@ class Examination:
         self.take([called(int(state["calls"]))])
         mine = getattr(on, op) is not getattr(off, op) and counter not in off.calls
         sentence = f"{op} counts calls of {self.name} although the patch is off"
-        self.proof("absent when off", float(not mine), holds=mine, sentence=sentence)
+        self.must("there when off", holds=mine, sentence=sentence, question=Question.PROOF)
 
     def take(self, checks: Iterable[Check]) -> None:
         """Keep further checks.
@@ -139,10 +140,23 @@ class Examination:
     def _there(self, value: Any) -> Any:
         return value.to(self.device) if isinstance(value, Tensor) else value
 
-    def proof(self, name: str, value: float, *, holds: bool, sentence: str) -> None:
-        """Keep one proof, such as a call count."""
+    def must(
+        self, name: str, *, holds: bool, sentence: str, question: Question = Question.IMPLEMENTATION
+    ) -> None:
+        """Keep one yes or no.
+
+        Raises:
+            Violation: no.
+        """
+        broken = rung(Difference(lost=True)) if not holds else None
         check = Check(
-            question=Question.PROOF, name=name, value=value, holds=holds, sentence=sentence
+            question=question,
+            name=name,
+            value=float(not holds),
+            limit=0,
+            holds=holds,
+            rung=None if question is Question.PROOF else broken,
+            sentence=sentence,
         )
         self.take([check])
 

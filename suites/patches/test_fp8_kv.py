@@ -165,8 +165,9 @@ def test_attention_reads_what_was_stored(examination: Examination) -> None:
         op.store_entries(pool, kv, torch.zeros_like(at), at, 4, pages.batch)
         got = pool[pages.table[0, at.long() // 4].long(), at.long() % 4]
         equal = bool(torch.equal(got, want))
-        examination.proof(
-            "entries stored as declared", float(not equal), holds=equal,
+        examination.must(
+            "entries stored as declared",
+            holds=equal,
             sentence="entries in the pool are not those of the format",
-        )  # fmt: skip
+        )
     examination.ran(ops, off, "store_window")

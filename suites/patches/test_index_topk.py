@@ -33,6 +33,11 @@ def test_exactly_so_many_of_the_best(
 ) -> None:
     """The n best entries; all of them where there are fewer."""
     ops = bound(examination, str(topk))
+    examination.must(
+        "numbers that are not as asked",
+        holds=ops.index_topk == topk,
+        sentence=f"{topk} entries were asked for, {ops.index_topk} are bound",
+    )
     arguments = index_inputs.sequences(
         examination.generator(), positions, heads=5, dim=DIM, topk=ops.index_topk
     )
@@ -57,10 +62,11 @@ def test_twice_as_many_contain_these(examination: Examination) -> None:
         set(a[a >= 0].tolist()) <= set(b[b >= 0].tolist()) and len(b[b >= 0]) == 2 * n
         for a, b in zip(few, many, strict=True)
     )
-    examination.proof(
-        "entries lost by doubling", float(not inside), holds=inside,
+    examination.must(
+        "entries lost by doubling",
+        holds=inside,
         sentence="twice as many entries do not contain those that were read before",
-    )  # fmt: skip
+    )
     examination.ran(bound(examination, str(2 * n)), bound_without(examination), "index_select")
 
 
@@ -70,10 +76,11 @@ def test_the_models_own_number_is_off(examination: Examination) -> None:
     state = bound(examination, "32", settings).patch_states()
     mine = next(s for s in state if s["name"] == "index_topk")
     off = mine["state"] == "off" and mine["calls"] == 0
-    examination.proof(
-        "on at the model's own value", float(not off), holds=off,
+    examination.must(
+        "on at the model's own value",
+        holds=off,
         sentence="the model's own number counts as a patch",
-    )  # fmt: skip
+    )
 
 
 def test_whole_model(examination: Examination) -> None:

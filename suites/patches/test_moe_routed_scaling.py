@@ -72,7 +72,8 @@ def gate_of(generator: torch.Generator, experts: int, hidden: int) -> Tensor:
 
 def counted(ops: Ops) -> int:
     """Runs of the patch's own code."""
-    return ops.calls["patch.moe_routed_scaling"]
+    count: int = ops.calls["patch.moe_routed_scaling"]
+    return count
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

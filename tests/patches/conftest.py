@@ -20,8 +20,14 @@ KERNELS = Path(kernels.__file__).parent
 @pytest.fixture(autouse=True)
 def _quick():
     torch.set_num_threads(1)
-    hypothesis.settings.register_profile("broken", deadline=None, derandomize=True, database=None,
-                                         max_examples=25)  # fmt: skip
+    hypothesis.settings.register_profile(
+        "broken",
+        deadline=None,
+        derandomize=True,
+        database=None,
+        max_examples=25,
+        phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),  # a first red is enough
+    )
     before = hypothesis.settings.default
     hypothesis.settings.load_profile("broken")
     yield

@@ -1,5 +1,6 @@
 """Each microtest convicts kernels that were broken on purpose, and says so in words."""
 
+import dataclasses
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import NamedTuple
@@ -7,8 +8,10 @@ from typing import NamedTuple
 import pytest
 import torch
 
+import kernels.ops
 from fidelity.errors import Violation
 from fidelity.words import PatchVerdict
+from suites.patches import binding
 
 SUITES = Path(__file__).parents[2] / "suites" / "patches"
 
@@ -71,6 +74,50 @@ TWINS = [
          "* read_scales(scales)[..., None]).flatten(2)",
          "* read_scales(scales)[..., None].square()).flatten(2)",
          "test_structured_inputs", (), "fp4.py"),
+    Twin("splitk_decode", "the last split is dropped", "range(0, rows.shape[1], SPLIT)",
+         "range(0, max(SPLIT, rows.shape[1] - SPLIT), SPLIT)", "test_lengths_and_sharpness",
+         ("selected entries",)),
+    Twin("splitk_decode", "splits are merged without their sums", "top[..., 0] + torch.log(total)",
+         "top[..., 0]", "test_lengths_and_sharpness", ("all entries",)),
+    Twin("splitk_decode", "the sink counts once a split", "+ torch.exp(sinks - top)",
+         "+ len(lse) * torch.exp(sinks - top)", "test_lengths_and_sharpness",
+         ("selected entries",)),
+    Twin("splitk_decode", "the scale is applied twice", "keys) * scale", "keys) * scale * scale",
+         "test_irregular_shapes"),
+    Twin("splitk_decode", "rows that are not seen enter as zeros",
+         'scores.masked_fill(~seen[:, None], float("-inf"))', "scores", "test_irregular_shapes"),
+    Twin("indexer_triton", "the newest entry is seen too late",
+         "visible = (batch.positions.long() + 1) // m", "visible = batch.positions.long() // m",
+         "test_every_key_format", ("bf16",)),
+    Twin("indexer_triton", "scores run to the longest sequence",
+         "visible = (batch.positions.long() + 1) // m",
+         "visible = ((batch.positions.long() + 1) // m).amax().expand(q.shape[0])",
+         "test_every_key_format", ("bf16",)),
+    Twin("indexer_triton", "the last entries are not scored", "visible.tolist()",
+         "(visible // 8 * 8).tolist()", "test_irregular_shapes"),
+    Twin("indexer_triton", "a row's scale is left out",
+         "made if row_scale is None else made * row_scale", "made", "test_every_key_format",
+         ("fp8",)),
+    Twin("indexer_triton", "the relu is missing", "torch.relu(keys @ q.T)", "(keys @ q.T)",
+         "test_every_key_format",
+        ("fp32",)),
+    Twin("fp8_kv", "a row has one scale where its blocks have their own",
+         "unflatten(1, (-1, block))", "unflatten(1, (1, -1))", "test_rows_are_those_of_the_format"),
+    Twin("fp8_kv", "the scale rounds down and values saturate", "(fraction == 0.5).int()", "1",
+         "test_irregular_shapes"),
+    Twin("fp8_kv", "the rotated tail stays as it is", "rows[:, plain:].bfloat16().float()",
+         "rows[:, plain:].float()", "test_rows_are_those_of_the_format"),
+    Twin("fp8_kv", "entries are not rounded", '("store_window", "store_entries")',
+         '("store_window",)', "test_attention_reads_what_was_stored"),
+    Twin("index_keys", "nibbles are read in the wrong order", "(packed & 15, packed >> 4)",
+         "(packed >> 4, packed & 15)", "test_keys_are_those_of_the_format"),
+    Twin("index_keys", "a row has one scale where its blocks have their own",
+         "groups.abs().amax(-1).clamp",
+         "groups.abs().amax((-2, -1), keepdim=True)[..., 0].expand(groups.shape[:-1]).clamp",
+         "test_keys_are_those_of_the_format"),
+    Twin("index_keys", "queries are not rotated with their keys",
+         "return walsh_hadamard(q) if self.format.rotate else q", "return q",
+         "test_needles_from_1k_to_22k_tokens"),
 ]  # fmt: skip
 
 
@@ -91,3 +138,29 @@ def test_a_broken_twin_is_convicted(twin, break_kernel, examine):
     report = examination.conclude()
     assert report.verdict is PatchVerdict.CONVICTED
     assert report.reason
+
+
+def replaced(monkeypatch, name, **changes):
+    """The table with one entry that has no file of its own changed."""
+    table = tuple(
+        dataclasses.replace(p, **changes) if p.name == name else p for p in kernels.ops.PATCHES
+    )
+    monkeypatch.setattr(kernels.ops, "PATCHES", table)
+    binding._bind.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("patch", "parse", "test"),
+    [
+        ("index_topk", lambda b: int(b.value) - 1, "test_exactly_so_many_of_the_best"),
+        ("default_thinking", lambda b: b.value == "off", "test_the_default_is_what_was_asked_for"),
+    ],
+)
+def test_a_setting_read_wrongly_is_convicted(monkeypatch, examine, patch, parse, test):
+    install = None  # what `parse` says is then all that is bound
+    replaced(monkeypatch, patch, parse=parse, install=install)
+    examination = examine(patch)
+    with pytest.raises(Violation):
+        getattr(microtest(patch), test)(examination)
+    binding._bind.cache_clear()
+    assert examination.conclude().verdict is not PatchVerdict.EXONERATED
