@@ -168,7 +168,8 @@ def _evidence(findings: Sequence[Finding], trials: Sequence[Trial]) -> tuple[str
 
 def _miss(trial: Trial, conversations: dict[str, str]) -> Miss:
     last = trial.exchanges[-1] if trial.exchanges else None
-    got = (last.text or last.reasoning) if last else ""
+    got = str(trial.details.get("parts") or "")  # of a comparison or a graded measure
+    got = got or ((last.text or last.reasoning) if last else "")
     tokens = ""
     if last and last.prompt_tokens is not None:
         tokens = f"{thousands(last.prompt_tokens)} + {thousands(last.completion_tokens)}"
