@@ -4,7 +4,7 @@ A request is sent once. Nothing here repeats one, since it may have been execute
 """
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -22,6 +22,20 @@ CONNECT_TIMEOUT_S = 10.0
 # below the 5 s after which common servers close an idle connection, so that a request does not
 # meet a connection that dies under it: it could not be repeated
 _KEEPALIVE_S = 2.0
+
+
+_CUTS = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+
+
+def _noting(opened: list[str]) -> Callable[[str, object], Awaitable[None]]:
+    """Return what notes each connection that a request opens for itself."""
+
+    async def note(event: str, info: object) -> None:
+        del info
+        if event.startswith("connection.connect"):
+            opened.append(event)
+
+    return note
 
 
 async def _nothing() -> AsyncIterator[bytes]:
@@ -149,12 +163,7 @@ class Transport:
             EndpointError: unreachable or cut.
         """
         try:
-            sent = {**(headers or {}), **({"Connection": "close"} if self._one_each else {})}
-            request = self._http.build_request(method, url, content=content, headers=sent)
-            response = await self._http.send(request, stream=True)
-            # A server that counts the requests of a connection closes it behind the last: one that
-            # is on its way by then is lost. From here on each gets a connection of its own.
-            self._one_each = self._one_each or "max=" in response.headers.get("keep-alive", "")
+            response = await self._send(method, url, content, headers or {})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, ValueError) as error:
             raise self._trouble(method, url, error) from error
         try:
@@ -167,6 +176,31 @@ class Transport:
                 yield Incoming(response.status_code, clean, chunks)
         finally:
             await response.aclose()
+
+    async def _send(
+        self, method: str, url: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> httpx.Response:
+        """Send one request, once more where a kept connection turns out to be closed already.
+
+        A server may close an idle connection while a request is on its way: nothing was answered,
+        and any client sends it again (RFC 9110, 9.2.2). On a new connection a cut is a cut.
+        """
+        while True:
+            opened: list[str] = []
+            sent = {**headers, **({"Connection": "close"} if self._one_each else {})}
+            request = self._http.build_request(
+                method, url, content=content, headers=sent, extensions={"trace": _noting(opened)}
+            )
+            try:
+                response = await self._http.send(request, stream=True)
+            except _CUTS:
+                if opened:
+                    raise
+                continue
+            # A server that counts the requests of a connection closes it behind the last: from
+            # here on each request gets a connection of its own.
+            self._one_each = self._one_each or "max=" in response.headers.get("keep-alive", "")
+            return response
 
     async def _chunks(
         self, method: str, url: str, response: httpx.Response
@@ -184,9 +218,6 @@ class Transport:
         what = _explain(error)
         kind = ConnectionCut if isinstance(error, _CUTS) else EndpointError
         return kind(f"{method} {url}: {what} ({detail[:200]})")
-
-
-_CUTS = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 # the first that fits counts: subclasses before their parents
