@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 NANO = Path(__file__).parents[2] / "engine" / "checkpoints" / "nano"
 SCRIPT = Path(__file__).with_name("transformers_activations.py")
-LENGTHS = (61, 300, 1100)
+LENGTHS = (61, 300, 700)
 SELECTIONS = ("index_topk", "moe_topk")
 
 # All kinds of layers, both kinds of routing, two different epsilons, and no size of nano's.

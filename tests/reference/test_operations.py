@@ -61,6 +61,12 @@ class TestRope:
         yarn = Yarn(factor=4.0, original_max_position=10**9, beta_fast=10**9, beta_slow=1.0)
         near(frequencies(10.0, 4, yarn)[1], 10**-0.5 * (1 - 3 / 4 / 3))
 
+    def test_yarn_with_both_ends_at_one_pair_is_a_step(self) -> None:
+        # Over 5 positions no pair turns once: both ends are clamped to pair 0.
+        plain = torch.tensor([1.0, 4.0**-1, 4.0**-2, 4.0**-3], dtype=torch.float64)
+        step = torch.tensor([1.0, 0.5, 0.5, 0.5], dtype=torch.float64)
+        near(frequencies(256.0, 8, Yarn(factor=2.0, original_max_position=5)), plain * step)
+
     def test_a_pair_turns_by_position_times_frequency(self) -> None:
         quarter = torch.tensor([math.pi / 2], dtype=torch.float64)
         x = torch.tensor([[5.0, 1.0, 0.0], [5.0, 1.0, 0.0], [5.0, 1.0, 0.0]])
