@@ -26,10 +26,13 @@ from fidelity.triage.order import Order
 from fidelity.triage.page import Outcome, page_lines
 from fidelity.triage.reading import read_conversation
 from fidelity.triage.recording import CLAIMS, findings_of, verdict_of
+from fidelity.triage.topic import fact_of
 from fidelity.verdicts.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
 from fidelity.words import RunVerdict
 
 _RUNS = "runs"
+Others = dict[str, Deployment | str]
+"""Other deployments by name; a text says why one could not be opened."""
 
 
 def main(flags: Mapping[str, object], order: Order) -> int:
@@ -137,7 +140,7 @@ async def _inquire(
     chat: Conversation,
     deployment: Deployment,
     journal: Journal,
-    others: tuple[dict[str, Deployment], dict[str, Deployment]],
+    others: tuple[Others, Others],
 ) -> Outcome:
     desk = Desk(
         deployment.client,
@@ -158,18 +161,22 @@ async def _inquire(
     )
     try:
         return await inquiry.run()
-    except Spent:
+    except Spent as spent:
+        bound = str(spent) or f"{order.requests} requests or {order.seconds:g} s"
         raise HarnessError(
-            f"the bound of {order.requests} requests or {order.seconds:g} s was reached before the"
-            " chat was replayed: raise --requests or --seconds"
+            f"a bound was reached before the chat was replayed ({bound}): raise --requests or"
+            " --seconds"
         ) from None
 
 
 def _judge(order: Order, chat: Conversation) -> Judge:
-    """Return what the command line expects, else what the file itself says."""
+    """Return what the command line expects, else what the file says, else what the chat tells."""
     if order.expect or order.reject:
         return Judge(expect=order.expect, reject=order.reject)
-    return Judge(expect=chat.expect, reject=chat.reject)
+    if chat.expect or chat.reject:
+        return Judge(expect=chat.expect, reject=chat.reject)
+    fact = fact_of(chat)
+    return Judge(expect=(fact,), guessed=True) if fact else Judge()
 
 
 def _written(
@@ -205,14 +212,17 @@ async def _opened(settings: Settings, folder: Path | None) -> AsyncIterator[Depl
 @contextlib.asynccontextmanager
 async def _others(
     settings: Settings, flags: Mapping[str, object], order: Order, folder: Path
-) -> AsyncIterator[tuple[dict[str, Deployment], dict[str, Deployment]]]:
+) -> AsyncIterator[tuple[Others, Others]]:
     """Open the other hops and the stock deployment, each within its own settings."""
     async with contextlib.AsyncExitStack() as stack:
-        hops = {
-            url: await stack.enter_async_context(_opened(_settings_of(settings, flags, url), None))
-            for url in order.hops
-        }
-        stock = {}
+        hops: Others = {}
+        for url in order.hops:
+            beside = _settings_of(settings, flags, url)
+            try:
+                hops[url] = await stack.enter_async_context(_opened(beside, None))
+            except HarnessError as error:  # a worker may answer through its router alone
+                hops[url] = str(error)
+        stock: Others = {}
         if order.stock:
             beside = _settings_of(settings, flags, order.stock)
             log = folder / "stock"

@@ -11,7 +11,7 @@ import msgspec
 from fidelity.config.redaction import Redactor
 from fidelity.endpoint.client import Client
 from fidelity.endpoint.replies import Reply
-from fidelity.errors import EndpointError
+from fidelity.errors import EndpointError, TrafficRefused
 from fidelity.probes.probe import excerpt, excerpt_messages, exchange_of
 from fidelity.records import Exchange, Trial
 from fidelity.runs.journal import Journal
@@ -20,6 +20,7 @@ from fidelity.triage.judge import Judge, Judged
 from fidelity.words import Score
 
 REASONING_TOKENS = 4_096
+_FOR_QUESTIONS = 60
 _REFUSED = frozenset({400, 404, 413, 422})
 """Of a chat that this server does not take: two turns of one role, a context that is too long."""
 
@@ -114,9 +115,13 @@ class Desk:
         self.requests = 0
         self._reserved = 0
 
-    def reserve(self, requests: int) -> None:
-        """Keep so many requests for later questions; what is asked until then stops before."""
-        self._reserved = requests
+    def reserve(self) -> None:
+        """Keep requests for later questions; what is asked until `release` stops before them."""
+        self._reserved = min(_FOR_QUESTIONS, (self._most - self.requests) // 2)
+
+    def release(self) -> None:
+        """Let everything be asked that the bound allows."""
+        self._reserved = 0
 
     async def try_once(
         self,
@@ -162,6 +167,8 @@ class Desk:
                 judged = self._judged(reply)
                 if judged.score is not Score.CUT or answer_tokens is not None:
                     break
+        except TrafficRefused as cap:  # of the run as a whole, which binds like our own
+            raise Spent(str(cap)) from cap
         except EndpointError as error:
             exchanges.append(_failed_exchange(conversation, question, error))
             self._keep(question, conversation, mode, exchanges, None, str(error))

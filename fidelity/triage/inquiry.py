@@ -14,8 +14,6 @@ from fidelity.triage.questions import LENGTHS, Case, ask_all, lengths, of_residu
 from fidelity.triage.shrink import shrink
 from fidelity.triage.topic import topic_of
 
-_QUESTION_REQUESTS = 60
-"""Kept for the questions while the chat is shrunk."""
 _MOST_TRIES = 8
 """Of one smaller chat, where failures are rare."""
 _ENOUGH = 0.05
@@ -39,8 +37,8 @@ class Inquiry:
     deployment: Deployment
     chat: Conversation
     repeats: int
-    hops: Mapping[str, Deployment]
-    stock: Mapping[str, Deployment]
+    hops: Mapping[str, Deployment | str]
+    stock: Mapping[str, Deployment | str]
 
     async def run(self) -> Outcome:
         """Take the chat apart.
@@ -93,7 +91,12 @@ class Inquiry:
                 "what is expected stands nowhere before the question, so that no turn can be left"
                 " out safely: nothing is shrunk"
             )
-        if not desk.judge.expect:
+        if desk.judge.guessed:
+            notes.append(
+                "nobody says what the answer must hold: it was read off the chat; --expect TEXT"
+                " says otherwise"
+            )
+        elif not desk.judge.expect:
             notes.append(
                 "nobody says what the answer must hold: the turn that shares the rarest words with"
                 " the question stays; with --expect TEXT it is the one that tells it"
@@ -103,8 +106,10 @@ class Inquiry:
         if facts or not desk.judge.expect:
             smallest, stopped = await self._shrunk(chat, mode, arms[mode], facts)
         shrink_requests = desk.requests - before
-        again = await desk.tally("smallest", smallest, self.repeats, mode=mode)
-        if not again.failed and smallest is not chat:
+        again = Tally()
+        with contextlib.suppress(Spent):
+            again = await desk.tally("smallest", smallest, self.repeats, mode=mode)
+        if again.judged and not again.failed and smallest is not chat:
             notes.append("the smallest chat did not fail again; the given one is asked about")
             smallest = chat
         answers = await ask_all(
@@ -162,7 +167,7 @@ class Inquiry:
                     return True
             return False
 
-        desk.reserve(_QUESTION_REQUESTS)
+        desk.reserve()
         try:
             found = await shrink(
                 chat, desk.judge, facts, fails, pinned=() if facts else topic_of(chat)
@@ -171,7 +176,7 @@ class Inquiry:
         except Spent:
             return best[-1], True
         finally:
-            desk.reserve(0)
+            desk.release()
 
     def _unharmed(self, arms: dict[Mode, Tally], notes: list[str]) -> Outcome:
         return Outcome(

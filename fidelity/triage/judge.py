@@ -27,6 +27,8 @@ class Judge:
 
     expect: tuple[str, ...] = ()
     reject: tuple[str, ...] = ()
+    guessed: bool = False
+    """Nobody named what is expected: it was read off the chat."""
 
     @property
     def words(self) -> str:

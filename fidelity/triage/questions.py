@@ -77,8 +77,8 @@ class Case:
     facts: tuple[str, ...]
     mode: Mode
     repeats: int
-    hops: Mapping[str, Deployment]
-    stock: Mapping[str, Deployment]
+    hops: Mapping[str, Deployment | str]
+    stock: Mapping[str, Deployment | str]
 
 
 Ask = Callable[[Case], Awaitable[Answer]]
@@ -390,10 +390,13 @@ async def stock(case: Case) -> Answer:
 
 
 async def _elsewhere(
-    case: Case, name: str, others: Mapping[str, Deployment], *, elsewhere: str
+    case: Case, name: str, others: Mapping[str, Deployment | str], *, elsewhere: str
 ) -> Answer:
     said, tries, healthy = [], [], []
     for other, deployment in others.items():
+        if isinstance(deployment, str):
+            said.append(f"{other} does not answer ({deployment[:160]})")
+            continue
         try:
             tally = await case.desk.tally(
                 name, case.smallest, case.repeats, mode=case.mode, client=deployment.client

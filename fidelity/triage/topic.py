@@ -1,4 +1,4 @@
-"""Which earlier turn a question is about, where nobody says what the answer must hold."""
+"""What a question is about, where nobody says what the answer must hold."""
 
 import re
 from collections import Counter
@@ -6,6 +6,19 @@ from collections import Counter
 from fidelity.triage.conversation import Conversation, Message, text_of
 
 _WORD = re.compile(r"\w+")
+_SENTENCE = re.compile(r"[\n!?]|\.(?=\s|$)")
+_NUMBER = re.compile(r"(?<![\w.,])\d{3,12}(?![\w,]|\.\d)")
+_ASKS = re.compile(
+    r"(?:^|[.!?\n]\s*)(?:and |so |now )?(?:what|which|how many|how much|when)\b[^.!?\n]*\?$",
+    re.IGNORECASE,
+)
+_COMMON_WORDS = (
+    "a an and are be can code did do does for from have how i in is it many me much my number of"
+    " on or our please remember so tell that the their there this to was we what when which who"
+    " will with you your"
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
+"""Words that tell no statement from another; of these a question alone is about nothing."""
 
 
 def topic_of(conversation: Conversation) -> tuple[Message, ...]:
@@ -29,3 +42,24 @@ def topic_of(conversation: Conversation) -> tuple[Message, ...]:
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold()[:200_000])
+
+
+def fact_of(conversation: Conversation) -> str:
+    """Return the number that a question about an earlier statement asks for; "" when unclear.
+
+    Only of a plain question ("What is my locker code?") all of whose telling words stand in an
+    earlier sentence with one number in it; of several such the last counts, as an update does.
+    """
+    question = conversation.question.strip()
+    if not (_ASKS.search(question) and question.endswith("?")):
+        return ""
+    asked = set(_words(question)) - _COMMON
+    found = ""
+    for message in conversation.context:
+        if message["role"] not in {"user", "system", "developer", "tool"}:
+            continue
+        for sentence in _SENTENCE.split(text_of(message)):
+            numbers = set(_NUMBER.findall(sentence))
+            if asked and len(numbers) == 1 and asked <= set(_words(sentence)):
+                found = numbers.pop()
+    return "" if found in _NUMBER.findall(question) else found

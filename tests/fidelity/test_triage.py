@@ -21,7 +21,7 @@ from fidelity.triage.pieces import blocks_of, lengthened, simpler
 from fidelity.triage.questions import residue_of
 from fidelity.triage.reading import read_conversation
 from fidelity.triage.shrink import minimized
-from fidelity.triage.topic import topic_of
+from fidelity.triage.topic import fact_of, topic_of
 
 CODES = [f"{number}{number}{number}{number}" for number in range(1, 10)]
 CHAT = [
@@ -171,6 +171,35 @@ def test_the_turn_that_a_question_is_about_is_told_by_rare_words(question, pinne
     assert [text_of(message) for message in topic_of(chat)] == [pinned]
 
 
+@pytest.mark.parametrize(
+    ("told", "question", "fact"),
+    [
+        (["My locker code is 4711.", "My door code is 99881."], "What is my locker code?", "4711"),
+        (
+            ["My locker code is 4711. Actually, my locker code is 4712."],
+            "What is my locker code?",
+            "4712",
+        ),
+        (["Box 3 holds 4444. Box 4 holds 5555."], "Right. And what does box 4 hold?", ""),
+        (["I paid 4500 for the flight to Paris."], "What is the weather in Paris?", ""),
+        (["My locker code is 4711."], "Write my locker code to a file", ""),
+        (["My locker code is 4711 or 4712."], "What is my locker code?", ""),
+        (
+            ["My locker code is 4711."],
+            "Is my locker code 4711, or what is my locker code 4711?",
+            "",
+        ),
+        (["It costs 1,500.25 in all."], "What costs it in all?", ""),
+        (["Hello."], "What is it?", ""),
+    ],
+)
+def test_a_fact_is_read_off_the_chat_only_where_it_is_plain(told, question, fact):
+    messages = [
+        turn for text in told for turn in (_user(text), {"role": "assistant", "content": "x"})
+    ]
+    assert fact_of(conversation_of({"messages": [*messages, _user(question)]}, "x")) == fact
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("needed", [[], [3], [0, 9], [2, 3, 7], list(range(10))])
 async def test_minimized_keeps_just_what_is_needed(needed):
@@ -289,6 +318,30 @@ def test_a_server_that_forgets_is_attention_or_the_model_until_stock_speaks(tmp_
         "What does box 3 hold?",
     ]
     assert smallest["expect"] == ["4444"]
+
+
+def test_without_an_expectation_a_plain_question_is_held_to_what_the_chat_told(tmp_path, capsys):
+    messages = [
+        _user("My locker code is 4711."),
+        {"role": "assistant", "content": "OK."},
+        _user("What is my locker code?"),
+    ]
+    with FakeSGLang() as server:
+        server.answer = lambda body: ["It", "is", "4712."]
+        code, _, _ = _triage(tmp_path, server, body={"messages": messages})
+    assert code == 1
+    page = capsys.readouterr().out
+    assert "expected    the answer holds '4711'" in page
+    assert "it was read off the chat" in page
+
+
+def test_a_hop_that_does_not_answer_is_no_end(tmp_path):
+    with Server(sees="last") as server:
+        hop = "--hop=http://127.0.0.1:9/v1"
+        code, records, _ = _triage(tmp_path, server, "--expect=4444", hop)
+    assert code == 1
+    said = next(r for r in records if isinstance(r, Finding) and r.claim == "triage/hop").reason
+    assert "http://127.0.0.1:9/v1 does not answer" in said
 
 
 def test_a_healthy_server_is_not_reproduced_with_the_rate_that_would_have_shown(tmp_path, capsys):
