@@ -18,6 +18,7 @@ from reports.view_outcome import OUTCOMES
 from reports.view_pairs import Pair, pairs_of
 from reports.view_reach import Reach, reach_of
 from reports.view_subject import Subject, subject_of
+from reports.view_twins import Twins, twins_of
 from reports.view_verdict import Hero, hero_of
 
 FAILED = OUTCOMES[Outcome.FAIL]
@@ -37,6 +38,7 @@ class Report:
     needles: Needles
     gain: Gain | None
     golden: Golden | None
+    twins: Twins | None
     reach: Reach
     coverage: Coverage
     pairs: tuple[Pair, ...]
@@ -64,6 +66,7 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
         needles=needles_of(journal, miss_links(cards, conversations)),
         gain=gain_of(journal),
         golden=golden_of(journal),
+        twins=twins_of(journal),
         reach=reach_of(journal),
         coverage=coverage_of(journal),
         pairs=pairs,

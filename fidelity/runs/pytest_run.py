@@ -117,6 +117,7 @@ class PytestRun:
         has = {
             "golden": self.settings.beside is not None,
             "encoding": self.settings.target.encoding is not None,
+            "router": bool(self.settings.target.roles),
         }
         missing = left_out(items, [name for name, present in has.items() if present])
         gone = [item for item in items if claim_of(item).id in missing]

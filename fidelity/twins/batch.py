@@ -50,7 +50,7 @@ async def _beside(
     ask: Ask, room: Room, plan: Plan, scene: Scene, *, name: str, count: int, mixed: bool
 ) -> Arms:
     """All arms read the prompt from the cache alike: the first request warms it."""
-    prompt = await prompt_of(ask, room, plan, salt=f"{name} {scene.damaged}")
+    prompt = await prompt_of(ask, room, plan, salt=f"{name} {scene.damaged}", altered=scene.damaged)
     sampled = plan.kind == "draw=seeded" and not scene.damaged
     drawn: dict[str, Any] = {"temperature": 0.8, "seed": SEED} if sampled else {}
     send = partial(generate, ask, room, prompt, plan.tokens, **drawn)
@@ -81,7 +81,9 @@ async def _beside(
 async def reordered_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     """Send three prompts at once in one order, twice, and in the opposite order."""
     prompts = [
-        await prompt_of(ask, room, plan, salt=f"order {index} {scene.damaged}")
+        await prompt_of(
+            ask, room, plan, salt=f"order {index} {scene.damaged}", altered=scene.damaged
+        )
         for index in range(TOGETHER)
     ]
     for prompt in prompts:
@@ -146,6 +148,7 @@ BATCHED = Twin(
     name="batched",
     claim="a prompt is answered alike alone and in a batch with strangers",
     ask=batched_arms,
+    quick=18,
     sweep=Sweep(
         low=81,
         high=130,
@@ -163,7 +166,6 @@ REORDERED = Twin(
     claim="requests that run at once are answered alike in either order of arrival",
     ask=reordered_arms,
     sweep=Sweep(low=81, high=100, answers=(12,), at_boundaries=False),
-    quick=16,
     traffic=Traffic.LOAD,
     requests=12,
 )
@@ -174,7 +176,6 @@ MIXED = Twin(
     sweep=Sweep(
         low=81, high=130, answers=(12,), kinds=("draw=greedy", "draw=seeded"), one_chunk=True
     ),
-    quick=16,
     path="metrics",
     needs=_NEEDS,
     traffic=Traffic.DISRUPTIVE,

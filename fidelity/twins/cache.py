@@ -37,7 +37,7 @@ ASSUMED_POOL_TOKENS = 131_072
 
 async def cached_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     """Send one prompt three times: the first is cold, the others read it from the cache."""
-    prompt = await prompt_of(ask, room, plan, salt="cached")
+    prompt = await prompt_of(ask, room, plan, salt="cached", altered=scene.damaged)
     cold, hit, again = [
         await generate(ask, room, prompt, plan.tokens, label=label)
         for label in ("cold", "cached", "cached, again")
@@ -97,7 +97,9 @@ async def _around(
     """
     async with scene.member():
         async with scene.alone():
-            prompt = await prompt_of(ask, room, plan, salt=f"{name} {scene.damaged}")
+            prompt = await prompt_of(
+                ask, room, plan, salt=f"{name} {scene.damaged}", altered=scene.damaged
+            )
             cold, hit, again = [
                 await generate(ask, room, prompt, plan.tokens, label=label)
                 for label in ("cold", "cached", "cached, again")

@@ -151,12 +151,12 @@ def part_texts(one: Sequence[Any], other: Sequence[Any]) -> Parting:
 
 
 def rung_of(twin: Parting, null: Parting) -> Ladder | None:
-    """Return how bad the difference is; rounding reaches to the null arm's or the dtype's bound."""
+    """Return how bad the difference is; a null arm that parts itself is no floor."""
     return rung(
         Difference(
             equal=twin.equal,
             size=twin.nats,
-            null_floor=max(null.nats, twin.bound),
+            null_floor=max(null.nats if null.agrees else 0.0, twin.bound),
             selection_changed=bool(twin.flips) or (twin.strayed or 0.0) > twin.bound,
             lost=twin.lost,
         )

@@ -37,7 +37,9 @@ async def aged_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
 
     async with scene.member():
         async with scene.alone():
-            prompt = await prompt_of(ask, room, plan, salt=f"aged {scene.damaged}")
+            prompt = await prompt_of(
+                ask, room, plan, salt=f"aged {scene.damaged}", altered=scene.damaged
+            )
             early, again = [
                 await _ask(ask, room, prompt, plan, label=label)
                 for label in ("early", "early, again")
@@ -87,7 +89,6 @@ AGED = Twin(
     claim=f"a request is answered alike early in a server's life and {REQUESTS_BETWEEN} later",
     ask=aged_arms,
     sweep=Sweep(low=81, high=200, answers=(8,), one_chunk=True, at_boundaries=False),
-    quick=16,
     gathers=True,
     requests=3 + REQUESTS_BETWEEN // 16,
 )

@@ -29,7 +29,7 @@ ALTERED_AT = 2
 
 async def decoded_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     """Generate tokens one by one; then give prompt and tokens at once, twice, and score them."""
-    prompt = await prompt_of(ask, room, plan, salt="decoded")
+    prompt = await prompt_of(ask, room, plan, salt="decoded", altered=scene.damaged)
     ids = list(prompt.ids or ())
     decoded = await generate(ask, room, ids, plan.tokens, label="decode")
     made = list(decoded.token_ids or ())
@@ -67,7 +67,9 @@ async def chunked_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     """
     if room.chunk is None:
         return await _of_unknown_chunks(ask, room, plan)
-    prompt = await prompt_of(ask, room, plan, salt=f"chunked {scene.damaged}")
+    prompt = await prompt_of(
+        ask, room, plan, salt=f"chunked {scene.damaged}", altered=scene.damaged
+    )
     ids = list(prompt.ids or ())
     pieces: list[Reply] = []
     if not scene.damaged:
@@ -127,7 +129,7 @@ def _ends(length: int, room: Room, key: str) -> list[int]:
 
 async def turned_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     """Hold a conversation of three turns; then give the tokens of each turn at once, uncached."""
-    prompt = await prompt_of(ask, room, plan, salt=f"turned {scene.damaged}")
+    prompt = await prompt_of(ask, room, plan, salt=f"turned {scene.damaged}", altered=scene.damaged)
     first = list((prompt.altered_ids if scene.damaged else prompt.ids) or ())
     tail = await _tail(ask, room, prompt, first)
     made = await generate(
@@ -169,10 +171,18 @@ async def _tail(ask: Ask, room: Room, prompt: Prompt, first: Sequence[int]) -> l
 
 
 def _turn_tokens(length: int, room: Room, plan: Plan) -> int:
-    """Return how long the first answer is: over a page's edge, and ending where the plan says."""
+    """Return how long the first answer is: so that a page of it is full, ending as planned.
+
+    The last token of an answer is drawn and not yet computed, so the page that it would fill is
+    not full.
+    """
     page = room.page or 16
-    step = {"before": -1, "at": 0, "behind": 1}.get(plan.kind.partition("=")[2], page // 2)
-    return page + 1 + (step - 1 - length) % page
+    ends = {"before": page - 1, "at": 0, "behind": 1}
+    end = ends.get(plan.kind.partition("=")[2], page // 2)
+    tokens = 2
+    while (length + tokens) % page != end or (length + tokens - 1) // page * page <= length:
+        tokens += 1
+    return tokens
 
 
 def _longer_than_a_chunk(room: Room) -> Sweep:
@@ -184,7 +194,7 @@ DECODED = Twin(
     name="decoded",
     claim="tokens have the same logprobs when decoded one by one as when prefilled at once",
     ask=decoded_arms,
-    sweep=Sweep(low=81, high=330, answers=(20, 40, 70, 140)),
+    sweep=Sweep(low=81, high=330, answers=(16, 33, 66, 130)),
     needs=("completions", "prompt_logprobs", "token_ids", "logprobs", "cached_tokens"),
     requests=3,
 )
@@ -208,7 +218,6 @@ TURNED = Twin(
         kinds=("turn_end=before", "turn_end=at", "turn_end=behind", "turn_end=inside"),
         at_boundaries=False,
     ),
-    quick=16,
     path="prefix_cache",
     needs=("completions", "prompt_logprobs", "token_ids", "cached_tokens"),
     requests=6,

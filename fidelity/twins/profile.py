@@ -17,13 +17,14 @@ AXES = ("residue_4", "residue_16", "residue_64", "depth_frac", "length_tokens")
 _MOST_POSITIONS = 160
 
 
-def profile_of(name: str, trials: Sequence[Trial]) -> dict[str, Any]:
+def profile_of(name: str, trials: Sequence[Trial], *, bound: float) -> dict[str, Any]:
     """Return the profile of a twin's measured trials, as `Finding.profile`.
 
     Keys: `twin`, its name; `words`, one clause; `proven`, how many trials prove the path, and
     `paths`, which; `null_nats` and `nats`, the largest difference of identical requests and of
-    the arms; `rung`; `position`, the largest difference by position of the answer; one mapping for
-    each axis, value -> [prompts, prompts that part, largest nats].
+    the arms; `bound_nats`, what may be rounding; `rung`; `position`, the largest difference by
+    position of the answer; one mapping for each axis, value -> [prompts, prompts that part,
+    largest nats].
     """
     measured = [trial for trial in trials if trial.ok is not None]
     nats = max((trial.value or 0.0 for trial in measured), default=0.0)
@@ -38,6 +39,7 @@ def profile_of(name: str, trials: Sequence[Trial]) -> dict[str, Any]:
         "prompts": len(measured),
         "nats": nats,
         "null_nats": null,
+        "bound_nats": bound,
         "rung": "" if rung is None else str(rung),
         "position": _positions(measured),
         **{axis: _by_axis(measured, axis) for axis in AXES},

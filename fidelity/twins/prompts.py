@@ -44,7 +44,7 @@ class Prompt:
         messages: as chat.
         altered: the same with the first digit of the fact changed.
         ids: the rendered messages as token ids; None where the server takes none.
-        altered_ids: of `altered`; it differs from `ids` in one place.
+        altered_ids: of `altered`, where that was asked for; it differs from `ids` in one place.
         head: tokens that every prompt of this deployment begins with: the most that may come from
             a cache when the prompt is new.
         length: in tokens; an estimate without ids.
@@ -58,8 +58,17 @@ class Prompt:
     length: int
 
 
-async def prompt_of(ask: Ask, room: Room, plan: Plan, *, salt: str) -> Prompt:
+async def prompt_of(
+    ask: Ask, room: Room, plan: Plan, *, salt: str, altered: bool = False
+) -> Prompt:
     """Return the prompt of a plan; `salt` changes its first line, so that no cache knows it.
+
+    Args:
+        ask: of the trial.
+        room: the server.
+        plan: seed, length and depth.
+        salt: of the first line.
+        altered: also make the prompt with the altered token: only a control needs it.
 
     Raises:
         EndpointError: the server cannot say what it makes of the messages.
@@ -73,19 +82,22 @@ async def prompt_of(ask: Ask, room: Room, plan: Plan, *, salt: str) -> Prompt:
         if len(ids) >= plan.length:
             break
         lines += (plan.length - len(ids)) // _LINE_TOKENS + 1
-    altered_ids = await rendered_ids(ask, room, text.render(lines, altered=True))
+    other_ids = ids
+    if altered:
+        other_ids = await rendered_ids(ask, room, text.render(lines, altered=True))
     head = await _head_of(ask, room, text)
     if not _tokenizes(ask):  # asking for the ids has put the prompt into the cache
-        other = await rendered_ids(ask, room, text.render(lines, number=text.number + 111_111))
-        ids, altered_ids = _never_sent(ids, other), _never_sent(altered_ids, other)
-    if len(ids) != len(altered_ids):
+        book = await rendered_ids(ask, room, text.render(lines, number=text.number + 111_111))
+        ids, other_ids = _never_sent(ids, book), _never_sent(other_ids, book)
+    if len(ids) != len(other_ids):
         raise EndpointError("two digits take different numbers of tokens: nothing can be altered")
-    cut = _cut(ids, altered_at=common(ids, altered_ids), head=head, length=plan.length)
+    fact = common(ids, other_ids) if altered else _about(ids, head, plan.depth_frac)
+    cut = _cut(ids, fact=fact, head=head, length=plan.length)
     return Prompt(
         messages=text.render(lines),
         altered=text.render(lines, altered=True),
         ids=(*ids[: cut.start], *ids[cut.stop :]),
-        altered_ids=(*altered_ids[: cut.start], *altered_ids[cut.stop :]),
+        altered_ids=(*other_ids[: cut.start], *other_ids[cut.stop :]),
         head=head,
         length=len(ids) - len(cut),
     )
@@ -136,11 +148,16 @@ async def _head_of(ask: Ask, room: Room, text: _Text) -> int:
     return _heads[ask.client]
 
 
-def _cut(ids: Sequence[int], *, altered_at: int, head: int, length: int) -> range:
+def _about(ids: Sequence[int], head: int, depth_frac: float) -> int:
+    """Return about where the fact stands; a cut into it costs an answer, and no comparison."""
+    return head + _BOOK_TOKENS + round((len(ids) - head - _QUESTION_TOKENS) * depth_frac)
+
+
+def _cut(ids: Sequence[int], *, fact: int, head: int, length: int) -> range:
     """Return the places to leave out for a prompt of `length`: filler, away from the fact."""
     excess = len(ids) - length
-    before = range(head + _BOOK_TOKENS, altered_at - _FACT_TOKENS)
-    behind = range(altered_at + _CODE_TOKENS, len(ids) - _QUESTION_TOKENS)
+    before = range(head + _BOOK_TOKENS, fact - _FACT_TOKENS)
+    behind = range(fact + _CODE_TOKENS, len(ids) - _QUESTION_TOKENS)
     room = max(before, behind, key=len)
     return range(room.start, room.start + min(excess, len(room)))
 

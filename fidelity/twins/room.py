@@ -1,12 +1,13 @@
 """What a twin needs to know of the server that it measures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fidelity.statistics.divergence import rounding_bound
 
 if TYPE_CHECKING:
+    from fidelity.endpoint.client import Client
     from fidelity.measure import Measure
 
 CHUNK_KEYS = ("chunk_tokens", "chunked_prefill_size", "max_num_batched_tokens", "n_batch")
@@ -35,6 +36,7 @@ class Room:
         can_bypass: logprobs of given text can be asked for, and such a request reads no cache.
         limit_tokens: prompt and answer together; None when unknown.
         running_gauges: metrics that count the requests being computed.
+        workers: clients of the deployment's other processes, by role.
     """
 
     page: int | None = None
@@ -49,6 +51,7 @@ class Room:
     can_bypass: bool = True
     limit_tokens: int | None = None
     running_gauges: tuple[str, ...] = ()
+    workers: Mapping[str, "Client"] = field(default_factory=dict)
 
     @property
     def bound(self) -> float:
@@ -87,6 +90,7 @@ def room_of(measure: "Measure") -> Room:
         can_bypass=capabilities["prompt_logprobs"].present and capabilities["completions"].present,
         limit_tokens=capabilities.max_model_len,
         running_gauges=deployment.client.server.dialect.running_gauges,
+        workers={name: worker.client for name, worker in deployment.roles.items()},
     )
 
 

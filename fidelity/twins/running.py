@@ -91,7 +91,7 @@ class Twin:
     claim: str
     ask: Callable[[Ask, Room, Plan, Scene], Awaitable[Arms]]
     sweep: Sweep | Callable[[Room], Sweep]
-    quick: int = 22
+    quick: int = 16
     standard: int = 64
     deep: int = 256
     controls: int = 4
@@ -159,7 +159,7 @@ class TwinRun:
             blame=Blame.DEPLOYMENT,
         )
         everything = [*trials, *self.measure.fresh_trials]
-        profile = profile_of(self.twin.name, everything)
+        profile = profile_of(self.twin.name, everything, bound=self.room.bound)
         finding = msgspec.structs.replace(
             finding,
             ladder=_rung(finding, everything),

@@ -31,7 +31,9 @@ async def streamed_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
         messages = [user(f"Repeat exactly: {text}")]
         altered, tokens, natural = messages, ECHO_TOKENS, True
     else:
-        prompt = await prompt_of(ask, room, plan, salt=f"streamed {scene.damaged}")
+        prompt = await prompt_of(
+            ask, room, plan, salt=f"streamed {scene.damaged}", altered=scene.damaged
+        )
         messages, altered, tokens = list(prompt.messages), list(prompt.altered), plan.tokens
         natural = False
     send = partial(_chat, ask, room, tokens=tokens, natural_end=natural)
@@ -53,7 +55,9 @@ async def streamed_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
 
 async def rendered_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     """Ask one conversation as chat, twice, and as a completion of its rendered tokens."""
-    prompt = await prompt_of(ask, room, plan, salt=f"rendered {scene.damaged}")
+    prompt = await prompt_of(
+        ask, room, plan, salt=f"rendered {scene.damaged}", altered=scene.damaged
+    )
     messages, altered = list(prompt.messages), list(prompt.altered)
     if plan.kind == "turns=2" and not scene.damaged:
         text = messages[0]["content"]
@@ -111,7 +115,6 @@ RENDERED = Twin(
     claim="a chat has the tokens and logprobs of a completion of its rendered prompt",
     ask=rendered_arms,
     sweep=Sweep(low=81, high=200, answers=(8,), kinds=("turns=1", "turns=2"), one_chunk=True),
-    quick=16,
     needs=("completions", "tokenize"),
     requests=4,
 )

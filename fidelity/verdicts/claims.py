@@ -16,6 +16,7 @@ MARK = "fidelity_requires"
 """Mark of a test whose claim is part of a run only where the run has what it names."""
 REQUIREMENTS = {
     "golden": "a golden deployment to compare with: --fidelity-golden NAME_OR_URL",
+    "router": "a router and workers: [deployments.NAME.roles] in fidelity.toml",
     "encoding": 'a chat encoding with golden vectors: encoding = "NAME" in fidelity.toml',
 }
 _FIRST_SENTENCE = re.compile(r"\A(.+?)(?:\.\s|\.\Z|\n\s*\n|\Z)", re.DOTALL)
