@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reference.arguments import check_shape, refuse, wide
 
-ROWS_AT_ONCE = 256  # queries; a score of each head and entry is held for them
+ROWS_AT_ONCE = 64  # queries; a score of each head and entry is held for them
 
 
 def index_scores(q: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
