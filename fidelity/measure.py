@@ -358,7 +358,13 @@ class Measure:
     ) -> Finding:
         """Return what `noninferior` would decide, for `decide` together with others."""
         return noninferior_finding(
-            self._claim, trials, control_trials, margin, title=title, blame=blame
+            self._claim,
+            trials,
+            control_trials,
+            margin,
+            title=title,
+            blame=blame,
+            opened=self._opened,
         )
 
     def all_true_finding(

@@ -13,7 +13,17 @@ from typing import Any
 import msgspec
 
 from fidelity.errors import JournalError
-from fidelity.words import Blame, Budget, ControlKind, Ladder, Outcome, RunVerdict, Score, Traffic
+from fidelity.words import (
+    Blame,
+    Budget,
+    Concern,
+    ControlKind,
+    Ladder,
+    Outcome,
+    RunVerdict,
+    Score,
+    Traffic,
+)
 
 SCHEMA_VERSION = 1
 
@@ -254,6 +264,8 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
     profile: dict[str, Any] | None = None
     """Where two arms part: axis ("position", "residue 64", "depth", "length_tokens", ...) -> a
     mapping or list of figures, bounded; what a report draws beside the finding. None: no arms."""
+    concern: Concern = Concern.READING
+    """A failed claim about the API alone is no failure to read."""
     provisional: bool = False
     """True while Holm has not yet run; the last finding of a claim in the journal counts."""
 

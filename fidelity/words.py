@@ -88,3 +88,19 @@ class Budget(StrEnum):
     QUICK = "quick"
     STANDARD = "standard"
     DEEP = "deep"
+
+
+class Oracle(StrEnum):
+    """What decides a claim."""
+
+    ANSWER = "answer"
+    TWIN = "twin"
+    GOLDEN = "golden"
+    REFERENCE = "reference"
+
+
+class Concern(StrEnum):
+    """What a claim is about: whether the context is read, or whether the API keeps its promises."""
+
+    READING = "reading"
+    CONFORMANCE = "conformance"

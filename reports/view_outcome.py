@@ -46,4 +46,5 @@ VERDICTS = {
     RunVerdict.UNDECIDED: Badge(tone="inconclusive", word="Undecided", symbol="?"),
 }
 UNMEASURED = Badge(tone="error", word="Undecided", symbol="!")
+NOT_CONFORMING = Badge(tone="fail", word="Does not conform", symbol="✗")
 NO_VERDICT = Badge(tone="gap", word="No verdict", symbol="…")

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from fidelity.records import Verdict
 from fidelity.words import Blame, Outcome, RunVerdict
 from reports.view_journal import Journal
-from reports.view_outcome import NO_VERDICT, NOT_REACHED, OUTCOMES, UNMEASURED, VERDICTS, Badge
+from reports.view_outcome import (
+    NO_VERDICT,
+    NOT_CONFORMING,
+    NOT_REACHED,
+    OUTCOMES,
+    UNMEASURED,
+    VERDICTS,
+    Badge,
+)
 from reports.view_text import joined, one_line, plural
 
 BLAMED = {
@@ -77,7 +85,16 @@ def _badge(journal: Journal) -> Badge:
     settled = not _of(journal, Outcome.INCONCLUSIVE) and not _of(journal, Outcome.FAIL)
     if journal.verdict.verdict is RunVerdict.UNDECIDED and settled and _of(journal, Outcome.ERROR):
         return UNMEASURED
+    if _api_only(journal):
+        return NOT_CONFORMING
     return VERDICTS[journal.verdict.verdict]
+
+
+def _api_only(journal: Journal) -> bool:
+    """True when the context is read, and what fails is about the API alone."""
+    verdict = journal.verdict
+    faithful = verdict is not None and verdict.verdict is RunVerdict.FAITHFUL
+    return faithful and _of(journal, Outcome.FAIL) > 0
 
 
 def _of(journal: Journal, outcome: Outcome) -> int:
@@ -90,6 +107,8 @@ def _headline(journal: Journal, badge: Badge) -> str:
         return "No verdict: the run was cut off."
     if verdict.verdict is RunVerdict.UNFAITHFUL:
         return _UNFAITHFUL[verdict.blame or Blame.UNKNOWN]
+    if _api_only(journal):
+        return "It reads its context, and its API does not conform."
     if verdict.verdict is RunVerdict.FAITHFUL:
         return "Faithful. This deployment reads its context."
     return f"Undecided. {_why_undecided(journal, badge)}"

@@ -6,6 +6,7 @@ finds nothing wrong with them cannot pass the claim.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from fidelity.checks.conformance_failures import is_to_blame, words_of
 from fidelity.checks.conformance_wire import Failed, Line, Refused, Undecided, Unsupported, Wire
 from fidelity.endpoint import json_shape as shape
 from fidelity.probes.probe import Ask, Probe, ProbeResult, excerpt
-from fidelity.words import Outcome, Traffic
+from fidelity.words import Concern, Outcome, Traffic
 
 if TYPE_CHECKING:
     from fidelity.measure import Measure
@@ -73,6 +74,32 @@ class Check:
     kept: list[Wires] = field(default_factory=list, compare=False, repr=False)
 
 
+READING = (
+    "prompt_is_the_reference_encoding*",
+    "*_text_is_rendered",
+    "earlier_turns_are_rendered",
+    "text_parts_count_like_a_text",
+    "arguments_of_the_history_are_rendered_once",
+    "chat_equals_the_completion_of_its_ids",
+    "tools_are_rendered_or_refused",
+    "images_are_read_or_refused",
+    "result_is_read",
+    "no_hidden_limit",
+    "answers_are_whole_or_refused",
+    "parameters_stay_with_their_request",
+    "several_prompts_are_answered_each",
+    "prompt_at_the_limit",
+    "max_tokens_beyond_the_limit",
+)
+"""Checks in which a breach means that the model read something else than was sent."""
+
+
+def concern_of(check: Check) -> Concern:
+    """Return what a breach of this check says: of the reading, or of the API alone."""
+    reads = any(fnmatch.fnmatchcase(check.name, pattern) for pattern in READING)
+    return Concern.READING if reads else Concern.CONFORMANCE
+
+
 def name_of(check: Check) -> str:
     """Return the name under which a check stands in a claim's id."""
     return check.name
@@ -90,6 +117,7 @@ def hold(measure: Measure, check: Check) -> None:
     trials = measure.ask([_probe(check)])
     finding = measure.all_true_finding(trials, title=check.title)
     finding = _worded(finding, trials[0], check, measure.deployment.expects)
+    finding = msgspec.structs.replace(finding, concern=concern_of(check))
     refused = trials[0].cell.get("result") == _REFUSED
     damages = (_WORDLESS,) if refused else check.damages
     for damage in damages if trials[0].ok else ():

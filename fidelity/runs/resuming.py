@@ -1,11 +1,12 @@
 """Whether a run may be continued: the same question, put to the same deployment."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from fidelity.errors import JournalError
+from fidelity.records import AnyRecord, Manifest, Setting
 from fidelity.runs.journal import Journal
-from fidelity.records import Setting
 
 FREE_TO_CHANGE = frozenset(
     {
@@ -65,3 +66,23 @@ def refuse_other_model(journal: Journal, folder: Path, model: str) -> None:
             f"cannot resume {folder}: it measured the model {named[0]!r}, and the server now"
             f" serves {model!r}; start a new run"
         )
+
+
+def spent_s(records: Iterable[AnyRecord]) -> float:
+    """Return how long the earlier parts of a run took, by the times of their records, in seconds.
+
+    Each manifest opens a stretch that lasts until the last record before the next one: the time
+    between a kill and its resumption is nobody's.
+    """
+    total, begin, last = 0.0, None, None
+    for record in records:
+        now = datetime.fromisoformat(record.at) if record.at else None
+        if isinstance(record, Manifest):
+            total += _seconds(begin, last)
+            begin = now
+        last = now or last
+    return total + _seconds(begin, last)
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float:
+    return 0.0 if begin is None or end is None else max(0.0, (end - begin).total_seconds())

@@ -16,12 +16,13 @@ import anyio.from_thread
 from fidelity.deployment.patch_states import broken_promises, patch_states
 from fidelity.errors import CapSpent, HarnessError
 from fidelity.measure import Beside, Measure
-from fidelity.records import Finding, PatchState, Verdict
+from fidelity.records import Finding, PatchState, Verdict, read_journal
 from fidelity.runs import manifest, resuming
 from fidelity.runs.asking import Asker, Desk, Meter
 from fidelity.runs.breaker import Breaker
 from fidelity.runs.journal import FILE_NAME, LATEST, Journal, new_run_folder, point_latest
 from fidelity.verdicts import verdict
+from fidelity.verdicts.attribution import longest_miss
 from fidelity.verdicts.decisions import Claim
 from fidelity.words import Blame, Outcome
 
@@ -85,6 +86,8 @@ class Run:
         self._order = order
         self._planned = tuple(claim.id for claim in order.claims)
         self._started = time.monotonic()
+        self._before_s = 0.0
+        """What earlier parts of a resumed run took."""
         self._stack = contextlib.ExitStack()
         self._deployment: Deployment | None = None
         self._failure: HarnessError | None = None
@@ -107,6 +110,7 @@ class Run:
         if settings.resume:
             folder = (settings.run_dir or root / LATEST).resolve()
             journal = Journal.resume(folder)
+            self._before_s = resuming.spent_s(read_journal(folder / FILE_NAME))
             try:
                 resuming.refuse_other_question(journal, folder, settings.settings, self._planned)
             except HarnessError:
@@ -203,9 +207,7 @@ class Run:
         limit = self._order.settings.max_time_s
         spent = time.monotonic() - self._started
         if limit is not None and spent > limit:
-            raise CapSpent(
-                f"the run's time cap of {limit:g} s (--fidelity-max-time-s) is spent"
-            )
+            raise CapSpent(f"the run's time cap of {limit:g} s (--fidelity-max-time-s) is spent")
 
     def measure_for(self, claim: Claim) -> Measure:
         """Return the fixture of one claim.
@@ -273,7 +275,12 @@ class Run:
             for name, finding in self.journal.findings.items()
             if name in set(self._planned)
         }
-        resolution = verdict.resolve(findings, self.journal.controls.values(), self._planned)
+        resolution = verdict.resolve(
+            findings,
+            self.journal.controls.values(),
+            self._planned,
+            longest_miss=longest_miss(self.journal.trials.values()),
+        )
         if not interrupted:  # a resumed run settles over all of its claims
             for finding in resolution.changed:
                 self.journal.append(finding)
@@ -283,7 +290,7 @@ class Run:
             interrupted=interrupted,
             unmet=(*self._unmet(), *self._unmet_claims(findings), *self._unmet_patches(patches)),
         )
-        duration_s = round(time.monotonic() - self._started, 3)
+        duration_s = round(self._before_s + time.monotonic() - self._started, 3)
         exchanges = [e for trial in self.journal.trials.values() for e in trial.exchanges]
         self.journal.append(
             Verdict(

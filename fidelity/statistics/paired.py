@@ -4,14 +4,16 @@
 treated arm only. A missing difference is not equality: harmless means non-inferior in a margin.
 """
 
+import bisect
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from scipy.special import bdtr, gammaln, ndtri
+from scipy.special import bdtr, bdtrc, betaincinv, ndtri
 
-from fidelity.statistics.stats import ALPHA
+from fidelity.statistics.stats import ALPHA, detectable_share
 
 EXACT_PAIRS = 200
 """Up to so many pairs the exact test is affordable (n * n / 2 tables); beyond, Tango's score."""
@@ -79,43 +81,95 @@ def inferiority_p(pairs: Pairs, margin: float) -> float:
     return _score_test_p(Pairs(n=pairs.n, lost=pairs.gained, gained=pairs.lost), -margin)
 
 
+@lru_cache(maxsize=4096)
 def _score_test_p(pairs: Pairs, loss: float) -> float:
     if pairs.n == 0:
         return 1.0
     observed = tango_score(pairs, loss)
     if pairs.n > EXACT_PAIRS:
         return 0.5 * math.erfc(-observed / math.sqrt(2))
-    tables = _tables_as_extreme(pairs.n, loss, observed)
+    rows = _tables_as_extreme(pairs.n, loss, observed)
     low = max(0.0, -loss)  # P(gained) = q, P(lost) = q + loss: both >= 0, together <= 1
     high = (1.0 - loss) / 2.0
     steps = [low + (high - low) * (i + 0.5) / _NUISANCE_POINTS for i in range(_NUISANCE_POINTS)]
-    return min(1.0, max(_probability(tables, pairs.n, q, loss) for q in (low, *steps, high)))
+    return min(1.0, max(_probability(rows, pairs.n, q, loss) for q in (low, *steps, high)))
 
 
-def _tables_as_extreme(n: int, loss: float, observed: float) -> list[tuple[int, int, float]]:
-    """Return (lost, gained, log multiplicity) of all tables with a score <= observed."""
-    log_factorial = [float(gammaln(i + 1)) for i in range(n + 1)]
-    tables = []
+_Rows = list[list[tuple[int, int]]]
+"""By lost pairs: ranges (first, last) of gained ones."""
+
+
+def _tables_as_extreme(n: int, loss: float, observed: float) -> _Rows:
+    """Return all tables with a score <= observed."""
+    rows: _Rows = []
     for lost in range(n + 1):
+        ranges: list[tuple[int, int]] = []
         for gained in range(n - lost + 1):
             if tango_score(Pairs(n=n, lost=lost, gained=gained), loss) <= observed + 1e-9:
-                ways = log_factorial[n] - log_factorial[lost] - log_factorial[gained]
-                tables.append((lost, gained, ways - log_factorial[n - lost - gained]))
-    return tables
+                joined = bool(ranges) and ranges[-1][1] == gained - 1
+                ranges[-1:] = (
+                    [(ranges[-1][0], gained)] if joined else [*ranges[-1:], (gained, gained)]
+                )
+        rows.append(ranges)
+    return rows
 
 
-def _probability(tables: list[tuple[int, int, float]], n: int, q: float, loss: float) -> float:
-    p_lost, p_gained = q + loss, q
-    p_same = 1.0 - p_lost - p_gained
-    logs = [math.log(p) if p > 0 else -math.inf for p in (p_lost, p_gained, p_same)]
+def _probability(rows: _Rows, n: int, q: float, loss: float) -> float:
+    """Return the probability of these tables: lost is binomial, and gained among the others."""
+    p_lost = q + loss
+    p_gained = min(1.0, q / (1.0 - p_lost)) if p_lost < 1.0 else 0.0
     total = 0.0
-    for lost, gained, ways in tables:
-        exponent = ways
-        for count, log_p in zip((lost, gained, n - lost - gained), logs, strict=True):
-            if count:
-                exponent += count * log_p
-        total += math.exp(exponent)
+    for lost, ranges in enumerate(rows):
+        if not ranges:
+            continue
+        rest = n - lost
+        inside = sum(
+            _at_least(first, rest, p_gained) - _at_least(last + 1, rest, p_gained)
+            for first, last in ranges
+        )
+        total += _exactly(lost, n, p_lost) * inside
     return total
+
+
+def _at_least(k: int, n: int, p: float) -> float:
+    if k <= 0:
+        return 1.0
+    return 0.0 if k > n else float(bdtrc(k - 1, n, p))
+
+
+def _exactly(k: int, n: int, p: float) -> float:
+    if p in {0.0, 1.0}:
+        return float(k == n * p)
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return math.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
+
+
+@lru_cache(maxsize=256)
+def detectable_loss(n: int, margin: float, power: float = 0.8) -> float | None:
+    """Return the smallest one-way loss that n pairs turn into a fail with chance `power`.
+
+    One-way: nothing is gained by chance, as with a model that answers well. None when even the
+    loss of every pair would not fail so few.
+    """
+
+    def fails(lost: int) -> bool:
+        return inferiority_p(Pairs(n=n, lost=lost, gained=0), margin) < ALPHA
+
+    failing = bisect.bisect_left(range(n + 1), x=True, key=fails)
+    if failing > n:
+        return None
+    # P(at least `failing` lost | loss) = power
+    return float(betaincinv(failing, n - failing + 1, power)) if failing else 0.0
+
+
+def sentence_of_pairs(n: int, margin: float) -> str:
+    """Return what a pass on so many pairs could have seen."""
+    text = (
+        f"{n} pairs show damage to {detectable_share(n):.1%} of such requests at least once with"
+        f" chance 95 %; a loss of {margin:.2f} or more passes with chance 5 % at most"
+    )
+    loss = detectable_loss(n, margin)
+    return text if loss is None else f"{text}, one of {loss:.2f} or more fails with chance 80 %"
 
 
 def difference_bounds(pairs: Pairs, alpha: float = ALPHA) -> tuple[float, float]:

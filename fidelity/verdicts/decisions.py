@@ -11,7 +11,12 @@ from typing import Any
 
 from fidelity.records import Finding, Part, Trial
 from fidelity.statistics.holm import holm
-from fidelity.statistics.paired import difference_bounds, inferiority_p, noninferiority_p
+from fidelity.statistics.paired import (
+    difference_bounds,
+    inferiority_p,
+    noninferiority_p,
+    sentence_of_pairs,
+)
 from fidelity.statistics.stats import (
     ALPHA,
     Rate,
@@ -23,7 +28,7 @@ from fidelity.statistics.stats import (
     trials_needed,
 )
 from fidelity.verdicts.axes import class_words
-from fidelity.verdicts.evidence import Evidence, pair_up
+from fidelity.verdicts.evidence import Evidence, PairedEvidence, pair_up
 from fidelity.verdicts.misses import sentence_of_misses
 from fidelity.verdicts.opened import OpenedClass, classes_p, names_a_place, rest_is_healthy
 from fidelity.verdicts.parts import figures_of, reason_of, worst_of
@@ -190,22 +195,61 @@ def noninferior_finding(
     title: str,
     effect_name: str = "difference of rates",
     blame: Blame = Blame.DEPLOYMENT,
+    opened: Sequence[OpenedClass] = (),
 ) -> Finding:
     """Decide "this arm's rate is no more than `margin` below its control arm's", pair by pair.
 
-    A fail is blamed on the deployment: the control arm shows that the model can.
+    A fail of the pairs is blamed on the deployment: the control arm shows that the model can. The
+    classes that this arm's misses opened are decided with it, as `rate_finding` does.
     """
     paired = pair_up(trials, control)
-    pairs = paired.cautious
-    if pairs.n == 0:
+    if paired.cautious.n == 0:
         return _unmeasured(claim, title, Evidence.of(paired.trials))
+    pool = _pairs_part(
+        paired, trials, margin, title=title, effect_name=effect_name, blame=blame, opened=opened
+    )
+    evidence = Evidence.of(trials)
+    parts = (pool, *_class_parts(evidence, opened, effect_name="recall", blame=None))
+    worst = worst_of(parts)
+    fails = worst.outcome is Outcome.FAIL
+    lost = Ladder.STRUCTURAL if evidence.mostly_lost_in_rendering else None
+    p_pool = 1.0 if pool.p_value is None else pool.p_value
+    return _finding(
+        claim,
+        title,
+        worst.outcome,
+        reason_of(parts, title=title),
+        trials=[*paired.trials, *(t for found in opened for t in found.trials)],
+        blame=worst.blame if fails else None,
+        ladder=lost if fails else None,
+        p_value=min(1.0, 2 * min(p_pool, classes_p(opened))) if opened else p_pool,
+        minimum_detectable_effect=sentence_of_pairs(paired.cautious.n, margin),
+        parts=parts if opened else (),
+        **figures_of(worst),
+    )
+
+
+def _pairs_part(
+    paired: PairedEvidence,
+    trials: Sequence[Trial],
+    margin: float,
+    *,
+    title: str,
+    effect_name: str,
+    blame: Blame,
+    opened: Sequence[OpenedClass],
+) -> Part:
+    """Decide all pairs together; beside opened classes it pays for two looks."""
+    pairs = paired.cautious
+    # a fail stands even if every pair that is missing had spoken for this arm
     p_fail, p_pass = inferiority_p(paired.generous, margin), noninferiority_p(pairs, margin)
-    if p_fail < ALPHA and not paired.unmeasured:
+    if (2 if opened else 1) * p_fail < ALPHA:
         outcome = Outcome.FAIL
     elif paired.unmeasured:
         outcome = Outcome.ERROR
     else:
         outcome = Outcome.PASS if p_pass < ALPHA else Outcome.INCONCLUSIVE
+    lost = Evidence.of(trials).mostly_lost_in_rendering
     bounds = difference_bounds(pairs)
     reason = (
         f"{pairs.lost} of {pairs.n} pairs were right in the control arm only and {pairs.gained} in"
@@ -220,15 +264,11 @@ def noninferior_finding(
         reason += f"; {Evidence.of(paired.trials).trouble}: resume asks them again"
     if outcome is Outcome.INCONCLUSIVE:
         reason += f"; harmless only at p {p_pass:.3g}: a larger budget asks more pairs"
-    ladder = Ladder.STRUCTURAL if Evidence.of(trials).mostly_lost_in_rendering else None
-    return _finding(
-        claim,
-        title,
-        outcome,
-        reason,
-        trials=list(paired.trials),
-        blame=(Blame.DEPLOYMENT if ladder else blame) if outcome is Outcome.FAIL else None,
-        ladder=ladder if outcome is Outcome.FAIL else None,
+    return Part(
+        title=title,
+        outcome=outcome,
+        reason=reason,
+        blame=(Blame.DEPLOYMENT if lost else blame) if outcome is Outcome.FAIL else None,
         effect_name=effect_name,
         effect=pairs.difference,
         interval=bounds,
@@ -236,11 +276,6 @@ def noninferior_finding(
         k=pairs.lost,
         n=pairs.n,
         p_value=p_fail,
-        minimum_detectable_effect=(
-            f"{pairs.n} pairs show damage to {detectable_share(pairs.n):.1%} of such requests at"
-            f" least once with chance 95 %; a loss of {margin:.2f} or more passes with chance 5 %"
-            " at most"
-        ),
     )
 
 

@@ -70,8 +70,9 @@ class Evidence:
 class PairedEvidence:
     """The same probes in two arms; `cautious` favours no pass, `generous` favours no fail.
 
-    They differ only where pairs share a cluster: a cluster is one observation, and is counted
-    as lost when any of its pairs is (cautious) or only when all of them are (generous).
+    A cluster is one observation: lost when any of its pairs is (cautious), or only when all of
+    them are (generous). A pair that could not be measured is left out of the cautious count; in
+    the generous one this arm was right, and the control arm wrong unless it was seen to be right.
     """
 
     cautious: Pairs
@@ -114,20 +115,24 @@ def pair_up(treated: Sequence[Trial], control: Sequence[Trial]) -> PairedEvidenc
             f"the arms {_arm(treated)} and {_arm(control)} asked different probes: a comparison"
             " needs the same keys in both"
         )
-    clusters: dict[str, list[tuple[bool, bool]]] = {}
+    measured: dict[str, list[tuple[bool, bool]]] = {}
+    at_best: dict[str, list[tuple[bool, bool]]] = {}
     unmeasured = across = 0
     for trial in treated:
         twin = other[trial.key]
+        name = f"cluster {trial.cluster}" if trial.cluster else f"key {trial.key}"
         if trial.ok is None or twin.ok is None:
             unmeasured += 1
+            best = (trial.ok is not False, bool(twin.ok))
+            at_best.setdefault(name, []).append(best)
         elif trial.epoch != twin.epoch:
             across += 1
         else:
-            name = f"cluster {trial.cluster}" if trial.cluster else f"key {trial.key}"
-            clusters.setdefault(name, []).append((trial.ok, twin.ok))
+            measured.setdefault(name, []).append((trial.ok, twin.ok))
+            at_best.setdefault(name, []).append((trial.ok, twin.ok))
     return PairedEvidence(
-        cautious=_count(clusters, any_lost=True),
-        generous=_count(clusters, any_lost=False),
+        cautious=_count(measured, any_lost=True),
+        generous=_count(at_best, any_lost=False),
         unmeasured=unmeasured,
         across_epochs=across,
         trials=(*treated, *control),

@@ -1,7 +1,8 @@
 """From the findings of a run to its verdict: Holm, suites whose control is blind, blame, exit code.
 
 A weak healthy model is not an unfaithful deployment: a run is unfaithful only when some failed
-claim speaks against the deployment itself.
+claim speaks against the deployment itself. Nor is one whose API breaks a promise while the context
+is read: it does not conform, which fails the run and is said beside the verdict.
 """
 
 from collections import Counter
@@ -12,8 +13,9 @@ import msgspec
 
 from fidelity.records import Control, Finding
 from fidelity.statistics.holm import Step, holm, lines
+from fidelity.verdicts.attribution import attributed
 from fidelity.verdicts.parts import without_fails
-from fidelity.words import Blame, ControlKind, Outcome, RunVerdict
+from fidelity.words import Blame, Concern, ControlKind, Outcome, RunVerdict
 
 EXIT_FAIL = 1
 EXIT_UNDECIDED = 2
@@ -42,9 +44,20 @@ class Judgement:
 
 
 def resolve(
-    findings: Mapping[str, Finding], controls: Iterable[Control], planned: Sequence[str]
+    findings: Mapping[str, Finding],
+    controls: Iterable[Control],
+    planned: Sequence[str],
+    *,
+    longest_miss: Mapping[str, int] | None = None,
 ) -> Resolution:
-    """Settle provisional findings: Holm over the fail decisions, then the positive controls."""
+    """Settle provisional findings: Holm over the fail decisions, positive controls, then blame.
+
+    Args:
+        findings: the last one of each claim.
+        controls: of the whole run.
+        planned: ids of all claims: Holm's family.
+        longest_miss: claim -> longest prompt that it missed, in tokens.
+    """
     fails = {
         name: finding.p_value or 0.0
         for name, finding in findings.items()
@@ -55,12 +68,12 @@ def resolve(
     by_name = {step.name: step for step in steps}
     blind = _blind_suites(controls)
     order = {name: rank for rank, name in enumerate(planned)}
-    settled, changed = [], []
-    for name in sorted(findings, key=lambda claim: order.get(claim, len(order))):
-        final = _settle(findings[name], by_name.get(name), family, blind)
-        settled.append(final)
-        if final != findings[name]:
-            changed.append(final)
+    names = sorted(findings, key=lambda claim: order.get(claim, len(order)))
+    settled = attributed(
+        [_settle(findings[name], by_name.get(name), family, blind) for name in names],
+        longest_miss=longest_miss,
+    )
+    changed = [final for final in settled if final != findings[final.claim]]
     return Resolution(
         findings=tuple(settled), changed=tuple(changed), holm=lines(steps, family=family)
     )
@@ -128,9 +141,11 @@ def judge(
     counts["planned"] = max(len(planned), len(findings))
     counts["not_run"] = sum(name not in known for name in planned)
     fails = [finding for finding in findings if finding.outcome is Outcome.FAIL]
-    blame = _blame(fails)
+    reading = [finding for finding in fails if finding.concern is Concern.READING]
+    counts["not_conforming"] = len(fails) - len(reading)
     counts["unmet_expectations"] = len(unmet)
-    verdict = _verdict(counts, blame)
+    blame = _blame(reading or fails)
+    verdict = _verdict(counts, _blame(reading))
     sentence = _sentence(verdict, blame, counts, findings)
     if unmet:
         sentence += f"; promised by the deployment and absent or unproven: {', '.join(unmet)}"
@@ -172,13 +187,16 @@ def _sentence(
 ) -> str:
     total = counts["planned"]
     head = f"{verdict}: "
+    api_only = counts["not_conforming"] == counts["fail"]
     if verdict is RunVerdict.FAITHFUL:
         head = f"faithful on {counts['pass']} of {total} claims"
-    elif counts["fail"]:
+    elif counts["fail"] and not api_only:
         head += f"{counts['fail']} of {total} claims fail, {_BLAME_WORDS[blame or Blame.UNKNOWN]}"
     else:
-        head += f"{counts['pass']} of {total} claims hold, none fails"
+        head += f"{counts['pass']} of {total} claims hold, " + _none_fails(counts)
     parts = [head]
+    if counts["not_conforming"]:
+        parts.append(_conformance_words(findings, counts["not_conforming"], alone=api_only))
     if counts["error"]:
         first = next(f for f in findings if f.outcome is Outcome.ERROR)
         parts.append(f"{counts['error']} could not be measured (first: {first.reason})")
@@ -191,12 +209,29 @@ def _sentence(
     return "; ".join(parts)
 
 
+def _none_fails(counts: Mapping[str, int]) -> str:
+    return "none about reading fails" if counts["not_conforming"] else "none fails"
+
+
+def _conformance_words(findings: Sequence[Finding], count: int, *, alone: bool) -> str:
+    if not alone:
+        return f"{count} of them about the API alone, where the deployment is to blame"
+    first = next(
+        f for f in findings if f.outcome is Outcome.FAIL and f.concern is Concern.CONFORMANCE
+    )
+    fail = "claim about the API fails" if count == 1 else "claims about the API fail"
+    return (
+        f"it does not conform: {count} {fail}, and the deployment is to blame"
+        f" (first: {first.title})"
+    )
+
+
 _BLAME_WORDS = {
     Blame.DEPLOYMENT: "and the deployment is to blame",
     Blame.MODEL_LIMIT: "which is the limit of the model: nothing speaks against the deployment",
     Blame.UNKNOWN: (
         "with nobody to blame yet: recall alone does not tell a weak model from a damaged"
-        " deployment, the same run against a known good one (then fidelity diff) does"
+        " deployment, a known good one beside it (--golden, or fidelity diff) does"
     ),
 }
 

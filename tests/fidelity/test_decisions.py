@@ -215,6 +215,45 @@ def test_a_pair_with_trouble_is_an_error():
     assert found.outcome is Outcome.ERROR
 
 
+def test_losses_that_the_missing_pairs_could_not_outweigh_fail_in_spite_of_them():
+    found = compare(trials(9, 20, 1), trials(30, arm="control"))
+    assert (found.outcome, found.blame) == (Outcome.FAIL, Blame.DEPLOYMENT)
+    # 20 missing pairs could all have spoken for this arm
+    found = compare(trials(5, 10, 20), trials(15, 20, arm="control"))
+    assert found.outcome is Outcome.ERROR
+
+
+def test_classes_that_were_opened_count_in_a_comparison_too():
+    treated, control = trials(60), trials(60, arm="control")
+    guilty = OpenedClass(
+        name="residue_4=3",
+        threshold=0.80,
+        trials=tuple(trials(2, 20, start=900)),
+        stage_one=tuple(treated),
+    )
+    found = noninferior_finding(CLAIM, treated, control, 0.10, title="no worse", opened=[guilty])
+    assert found.outcome is Outcome.FAIL
+    assert "prompt length ≡ 3 (mod 4)" in found.reason
+    assert found.blame is Blame.DEPLOYMENT
+    assert len(found.parts) == 2
+    healthy = OpenedClass(
+        name="residue_4=3",
+        threshold=0.80,
+        trials=tuple(trials(22, start=900)),
+        stage_one=tuple(treated),
+    )
+    found = noninferior_finding(CLAIM, treated, control, 0.10, title="no worse", opened=[healthy])
+    assert found.outcome is Outcome.PASS
+
+
+def test_a_comparison_says_what_it_could_have_seen():
+    found = compare(trials(60), trials(60, arm="control"))
+    assert "a loss of 0.10 or more passes with chance 5 % at most" in (
+        found.minimum_detectable_effect
+    )
+    assert "or more fails with chance 80 %" in found.minimum_detectable_effect
+
+
 def test_arms_are_never_compared_across_a_restart():
     treated = [*trials(29), *trials(0, 20, start=29, epoch=1)]
     found = compare(treated, trials(49, arm="control"))

@@ -4,7 +4,7 @@ import pytest
 
 from fidelity.records import Control, Finding
 from fidelity.verdicts.verdict import judge, resolve
-from fidelity.words import Blame, ControlKind, Outcome, RunVerdict
+from fidelity.words import Blame, Concern, ControlKind, Outcome, RunVerdict
 
 
 def finding(name, outcome, **fields):
@@ -176,3 +176,39 @@ def test_settling_twice_changes_nothing():
     again, _ = settle(first.findings)
     assert again.changed == ()
     assert again.findings == first.findings
+
+
+def breach(name="b"):
+    return finding(
+        name,
+        Outcome.FAIL,
+        blame=Blame.DEPLOYMENT,
+        p_value=0.0,
+        concern=Concern.CONFORMANCE,
+    )
+
+
+def test_a_breach_of_the_api_alone_fails_the_run_and_is_not_called_unfaithful():
+    _, judgement = settle([*passes(9), breach()])
+    assert judgement.verdict is RunVerdict.FAITHFUL
+    assert judgement.exit_code == 1
+    assert judgement.blame is Blame.DEPLOYMENT
+    assert judgement.sentence == (
+        "faithful on 9 of 10 claims; it does not conform: 1 claim about the API fails, and the"
+        " deployment is to blame (first: b)"
+    )
+
+
+def test_a_breach_beside_open_claims_leaves_the_verdict_open():
+    _, judgement = settle([*passes(3), breach(), finding("x", Outcome.INCONCLUSIVE)])
+    assert judgement.verdict is RunVerdict.UNDECIDED
+    assert judgement.exit_code == 1
+    assert "none about reading fails; it does not conform" in judgement.sentence
+
+
+def test_a_breach_beside_a_loss_of_unknown_blame_does_not_blame_the_deployment_for_it():
+    lost = finding("lost", Outcome.FAIL, blame=Blame.UNKNOWN, p_value=1e-9)
+    _, judgement = settle([*passes(3), breach(), lost])
+    assert judgement.verdict is RunVerdict.UNDECIDED
+    assert judgement.blame is Blame.UNKNOWN
+    assert "1 of them about the API alone, where the deployment is to blame" in judgement.sentence

@@ -1,0 +1,108 @@
+"""Whom a failure of recall alone is to be blamed on, once the whole run has spoken.
+
+An answer alone does not tell a weak model from a damaged deployment. A twin or a golden that fails
+does: a model answers two paths alike, and on another server as on this one. A golden that agrees
+clears the deployment as far as it looked. Clean twins clear paths only: a fault that damages every
+path alike is in both arms, so they leave the blame open.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from fidelity.records import Finding, Part, Trial
+from fidelity.verdicts.axes import prompt_length
+from fidelity.words import Blame, Concern, Oracle, Outcome
+
+_TWINS = ("twins", "stateful")
+_GOLDEN = "golden"
+
+
+def oracle_of(suite: str) -> Oracle:
+    """Return what decides in a suite, by its stem."""
+    if suite.startswith(_GOLDEN):
+        return Oracle.GOLDEN
+    return Oracle.TWIN if suite.startswith(_TWINS) else Oracle.ANSWER
+
+
+def attributed(
+    findings: Sequence[Finding], *, longest_miss: Mapping[str, int] | None = None
+) -> list[Finding]:
+    """Return the findings with the blame of each failed recall as far as the run tells it.
+
+    Args:
+        findings: settled, of the whole run.
+        longest_miss: claim -> longest prompt that it missed, in tokens: a golden that looked at
+            shorter ones only clears nothing.
+    """
+    accuser = _accuser(findings)
+    reached = _golden_reach(findings)
+    missed = longest_miss or {}
+    return [_blamed(f, accuser, reached, missed.get(f.claim, 0)) for f in findings]
+
+
+def longest_miss(trials: Iterable[Trial]) -> dict[str, int]:
+    """Return claim -> longest prompt of a missed trial, in tokens as the server counted them."""
+    found: dict[str, int] = {}
+    for trial in trials:
+        if trial.ok is False:
+            tokens = prompt_length(trial) or 0
+            found[trial.claim] = max(found.get(trial.claim, 0), tokens)
+    return found
+
+
+def _open(finding: Finding) -> bool:
+    return (
+        finding.outcome is Outcome.FAIL
+        and finding.blame in {None, Blame.UNKNOWN}
+        and finding.concern is Concern.READING
+        and oracle_of(finding.suite) is Oracle.ANSWER
+    )
+
+
+def _accuser(findings: Iterable[Finding]) -> Finding | None:
+    """Return a failed twin or golden that blames the deployment."""
+    for finding in findings:
+        speaks = oracle_of(finding.suite) is not Oracle.ANSWER
+        if speaks and finding.outcome is Outcome.FAIL and finding.blame is Blame.DEPLOYMENT:
+            return finding
+    return None
+
+
+def _golden_reach(findings: Iterable[Finding]) -> int:
+    """Return the longest text on which every golden claim agrees, in tokens; 0 without one."""
+    golden = [f for f in findings if oracle_of(f.suite) is Oracle.GOLDEN]
+    if not golden or any(f.outcome is not Outcome.PASS for f in golden):
+        return 0
+    lengths = [row for f in golden for row in (f.profile or {}).get("lengths", [])]
+    return max((int(row.get("length_tokens", 0)) for row in lengths), default=0)
+
+
+def _blamed(finding: Finding, accuser: Finding | None, reached: int, missed: int) -> Finding:
+    if not _open(finding):
+        return finding
+    if accuser is not None:
+        return _with(
+            finding,
+            Blame.DEPLOYMENT,
+            f"the deployment is to blame: {accuser.claim} fails too, which no model can do",
+        )
+    if reached and missed <= reached:
+        return _with(
+            finding,
+            Blame.MODEL_LIMIT,
+            f"the model is to blame: the golden says the same up to {reached:,} tokens",
+        )
+    return finding
+
+
+def _with(finding: Finding, blame: Blame, why: str) -> Finding:
+    parts = tuple(_part(part, blame) for part in finding.parts)
+    reason = finding.reason if why in finding.reason else f"{finding.reason}; {why}"
+    return msgspec.structs.replace(finding, at="", blame=blame, reason=reason, parts=parts)
+
+
+def _part(part: Part, blame: Blame) -> Part:
+    if part.outcome is Outcome.FAIL and part.blame in {None, Blame.UNKNOWN}:
+        return msgspec.structs.replace(part, blame=blame)
+    return part
