@@ -29,6 +29,7 @@ from reference.safetensors_file import read_checkpoint  # noqa: E402
 HIDDEN, STREAMS, HEADS, DIM, ROPE, WINDOW = 4096, 4, 64, 512, 64, 128
 INDEX_HEADS, INDEX_DIM, M, PAGE = 64, 128, 4, 256
 EPS = {"rms_eps": 1e-6, "hc_eps": 1e-6, "iters": 20}
+AT = ", at V4-Flash"
 LENGTHS = (1_000, 2_500, 5_500, 11_000, 22_000)
 
 
@@ -290,7 +291,8 @@ def indexer_speed(device: torch.device, tokens: int) -> Figure:
         given = {"m": M, "batch": batch}
         timed.append(median_ms(partial(run_scores, q, weights, storage, scores, **given)))
     return Figure(
-        f"indexer scores, {tokens} tokens at {real}: time for a limit {times} x as long over its own",
+        f"indexer scores, {tokens} tokens at {real}: time for a limit {times} x as long over its"
+        " own",
         "about 17 x",
         f"{timed[1] / timed[0]:.1f} x ({timed[1]:.2f} ms / {timed[0]:.2f} ms)",
         "few tokens do not fill the GPU, so that the longer row is cheaper" if tokens < 64 else "",
@@ -315,7 +317,7 @@ def markdown(figures: list[Figure], device: str) -> str:
         "# Published figures of the patches, measured again",
         "",
         f"On {device}, by",
-        "`python benchmarks/patch_numbers.py --device cuda --table docs/patch-numbers.md`, at V4-Flash",
+        f"`python benchmarks/patch_numbers.py --device cuda --table docs/patch-numbers.md`{AT}",
         "shapes (hidden 4096, head dim 512, 64 heads, index 64 x 128) with random inputs spread as",
         "trained ones are. A dash: nothing was published.",
         "",

@@ -149,13 +149,13 @@ def replaced(monkeypatch, name, **changes):
     binding._bind.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("patch", "parse", "test"),
-    [
-        ("index_topk", lambda b: int(b.value) - 1, "test_exactly_so_many_of_the_best"),
-        ("default_thinking", lambda b: b.value == "off", "test_the_default_is_what_was_asked_for"),
-    ],
-)
+SETTINGS_READ_WRONGLY = [
+    ("index_topk", lambda b: int(b.value) - 1, "test_exactly_so_many_of_the_best"),
+    ("default_thinking", lambda b: b.value == "off", "test_the_default_is_what_was_asked_for"),
+]
+
+
+@pytest.mark.parametrize(("patch", "parse", "test"), SETTINGS_READ_WRONGLY)
 def test_a_setting_read_wrongly_is_convicted(monkeypatch, examine, patch, parse, test):
     install = None  # what `parse` says is then all that is bound
     replaced(monkeypatch, patch, parse=parse, install=install)
