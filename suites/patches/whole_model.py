@@ -57,11 +57,14 @@ def truth_of(folder: Path) -> Tensor:
 def whole_model_checks(
     replacements: Mapping[str, Callable[..., Any]], folder: Path
 ) -> tuple[Check, ...]:
-    """KL at the logits of the model with these functions of the reference replaced."""
+    """KL at the logits of the model with these functions of the reference replaced.
+
+    Raises: ValueError: the model calls no function of that name.
+    """
     model, tokens = model_of(folder), tokens_of(folder)
+    originals = {name: _original(name) for name in replacements}
     with _replaced(replacements):
         made = model.forward(tokens)
-    originals = {name: _original(name) for name in replacements}
     with _replaced({name: in_bf16(op) for name, op in originals.items()}):
         null = model.forward(tokens)
     where = f"{folder.name}, {tokens.numel()} tokens"
@@ -69,8 +72,11 @@ def whole_model_checks(
 
 
 def _original(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = next(getattr(m, name) for m in _MODULES if hasattr(m, name))
-    return found
+    for module in _MODULES:
+        if hasattr(module, name):
+            found: Callable[..., Any] = getattr(module, name)
+            return found
+    raise ValueError(f"replacements: no function {name!r} in the reference model")
 
 
 @contextmanager
