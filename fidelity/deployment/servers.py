@@ -11,16 +11,9 @@ import anyio
 
 from fidelity.config.deployment_spec import ROUTER, DeploymentSpec, ServerSpec
 from fidelity.config.redaction import Redactor
-from fidelity.deployment.launch import (
-    Address,
-    Command,
-    ServerProcess,
-    fill,
-    launch,
-    placeholders,
-    wait_for_manual,
-    wait_until_ready,
-)
+from fidelity.deployment.command import Address, Command, fill, placeholders
+from fidelity.deployment.launch import ServerProcess, launch
+from fidelity.deployment.readiness import wait_for_manual, wait_until_ready
 from fidelity.errors import ConfigError, LaunchError
 
 _RESTART_LIMIT_S = 600.0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+from anyio.from_thread import start_blocking_portal
 
 from fidelity.config.settings import Settings, resolve
 from fidelity.deployment.deployment import Deployment, open_deployment
@@ -49,7 +50,7 @@ def main(flags: Mapping[str, object], order: Order) -> int:
     with contextlib.closing(Journal.create(folder)) as journal:
         termination.watch()
         try:
-            outcome, written = anyio.run(_triage, settings, flags, order, chat, folder, journal)
+            outcome, written = _asked(settings, flags, order, chat, folder, journal)
         except KeyboardInterrupt:
             _end_early(journal, settings, order, "interrupted", EXIT_INTERRUPTED)
             print(f"\ninterrupted; what was asked is kept: {folder / 'report.html'}")
@@ -63,6 +64,24 @@ def main(flags: Mapping[str, object], order: Order) -> int:
     _report(folder)
     print(f"\nreport: {folder / 'report.html'}")
     return journal.verdict.exit_code if journal.verdict is not None else EXIT_UNDECIDED
+
+
+def _asked(
+    settings: Settings,
+    flags: Mapping[str, object],
+    order: Order,
+    chat: Conversation,
+    folder: Path,
+    journal: Journal,
+) -> tuple[Outcome, Written | None]:
+    """Run the triage in an event loop of its own thread: a signal then finds this one waiting."""
+    with start_blocking_portal() as portal:
+        future = portal.start_task_soon(_triage, settings, flags, order, chat, folder, journal)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
 
 def _report(folder: Path) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fidelity.statistics.stats import clopper_pearson_upper
+from fidelity.triage.answers import Answer, Answered
 from fidelity.triage.desk import Mode, Tally
-from fidelity.triage.questions import Answer, Answered
 from fidelity.words import Blame
 
 

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fidelity.deployment.deployment import Deployment
+from fidelity.triage.answers import Case
 from fidelity.triage.conversation import Conversation
 from fidelity.triage.decision import decide, not_reproduced
 from fidelity.triage.desk import Desk, Mode, Spent, Tally
+from fidelity.triage.lengths import LENGTHS, lengths, of_residue, residue_of
 from fidelity.triage.page import Outcome
 from fidelity.triage.pieces import filler, lengthened
-from fidelity.triage.questions import LENGTHS, Case, ask_all, lengths, of_residue, residue_of
+from fidelity.triage.questions import ask_all
 from fidelity.triage.shrink import shrink
 from fidelity.triage.topic import topic_of
 

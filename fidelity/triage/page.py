@@ -3,11 +3,11 @@
 import textwrap
 from dataclasses import dataclass
 
+from fidelity.triage.answers import Answer
 from fidelity.triage.conversation import Conversation, text_of
 from fidelity.triage.decision import Decision
 from fidelity.triage.desk import Mode, Tally
 from fidelity.triage.files import Written
-from fidelity.triage.questions import Answer
 
 WIDTH = 100
 _SHOWN_CHARS = 400

@@ -3,9 +3,9 @@
 from fidelity.endpoint.caps import Spent
 from fidelity.records import Finding, Verdict
 from fidelity.runs.journal import Journal
+from fidelity.triage.answers import Answer, Answered
 from fidelity.triage.decision import Where
 from fidelity.triage.page import Outcome
-from fidelity.triage.questions import Answer, Answered
 from fidelity.verdicts.verdict import EXIT_FAIL, EXIT_UNDECIDED
 from fidelity.words import Blame, Ladder, RunVerdict
 from fidelity.words import Outcome as Word

@@ -13,7 +13,7 @@ import pytest
 from product import BIN, ROOT, clean_environ, finished
 from proxies import UpstreamServer
 
-from fidelity.deployment.launch import free_port
+from fidelity.deployment.command import free_port
 from fidelity.words import Ladder, Outcome, RunVerdict
 
 pytestmark = pytest.mark.acceptance

@@ -13,8 +13,9 @@ import pytest
 
 from fidelity.config.deployment_spec import DeploymentSpec
 from fidelity.config.redaction import Redactor
-from fidelity.deployment import launch as launching
-from fidelity.deployment.launch import Address, fill_in, launch
+from fidelity.deployment import command as commands
+from fidelity.deployment.command import Address, fill_in
+from fidelity.deployment.launch import launch
 from fidelity.errors import LaunchError
 
 pytestmark = pytest.mark.anyio
@@ -136,8 +137,8 @@ async def test_a_port_that_was_taken_meanwhile_is_replaced(monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = iter([taken.getsockname()[1], launching.free_port()])
-        monkeypatch.setattr(launching, "free_port", lambda: next(ports))
+        ports = iter([taken.getsockname()[1], commands.free_port()])
+        monkeypatch.setattr(commands, "free_port", lambda: next(ports))
         process = await _start(readiness_path="/health", readiness_timeout_s=20)
         process.stop()
     assert next(ports, None) is None

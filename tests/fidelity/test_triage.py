@@ -17,8 +17,8 @@ from fidelity.triage.conversation import conversation_of, text_of
 from fidelity.triage.desk import Tally, Try
 from fidelity.triage.inquiry import tries_for
 from fidelity.triage.judge import Judge
+from fidelity.triage.lengths import residue_of
 from fidelity.triage.pieces import blocks_of, lengthened, simpler
-from fidelity.triage.questions import residue_of
 from fidelity.triage.reading import read_conversation
 from fidelity.triage.shrink import minimized
 from fidelity.triage.topic import fact_of, topic_of
