@@ -110,6 +110,56 @@ def agreement(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """How two greedy continuations of one prompt came out; `value` is the mean |difference|."""
+
+    ok: bool
+    value: float
+    details: dict[str, Any]
+
+
+def continuation(
+    golden: Sequence[ScoredToken], measured: Sequence[ScoredToken], *, dtype: str
+) -> Continuation:
+    """Compare two continuations up to the first token that differs.
+
+    They agree when that token is a tie which rounding may turn, and not too many of those before
+    it moved. Of two that never differ the shorter one's tokens are compared: one may end early by
+    its own rule of what ends an answer.
+
+    Raises:
+        ValueError: an empty continuation, or a logprob that is not finite.
+    """
+    n = min(len(golden), len(measured))
+    summary = summarize(golden[:n], measured[:n], dtype=dtype)
+    bound = rounding_bound(dtype)
+    same = n if summary.first_divergence is None else summary.first_divergence
+    pairs = list(zip(golden[:same], measured[:same], strict=True))
+    opened = [(a, b) for a, b in pairs if _is_open(a, b)]
+    moved = sum(abs(a.logprob - b.logprob) > bound for a, b in opened)
+    tie = _is_tie(summary, bound)
+    ok = tie is not False and not _too_many(moved, len(opened), ALPHA_TEXT)
+    told = f"{moved} of {len(opened)} open tokens moved"
+    if tie is False:
+        gap = summary.first_divergence_gap
+        size = "by an unknown gap" if gap is None else f"by a gap of {gap:.2g} nats"
+        told = f"another token at place {same + 1} of the answer, {size}"
+    return Continuation(
+        ok=ok,
+        value=summary.mean_abs,
+        details={
+            "parts": "" if ok else told,
+            "tokens": n,
+            "same": same,
+            "moved": moved,
+            "open": len(opened),
+            "tie": tie,
+            "gap": summary.first_divergence_gap,
+        },
+    )
+
+
 def _is_open(a: ScoredToken, b: ScoredToken) -> bool:
     """True when an arm is not certain of its best token, or both are, of two different ones.
 

@@ -87,6 +87,32 @@ def agree_finding(
     return msgspec.structs.replace(finding, reason=reason), profile
 
 
+def continued_finding(
+    measure: Measure,
+    trials: Sequence[Trial],
+    opened: Sequence[OpenedClass],
+    threshold: float,
+) -> Finding:
+    """Return the finding "continuations agree", blamed on the measured deployment."""
+    finding = measure.rate_finding(
+        trials,
+        threshold,
+        title=f"continuations agree with the golden's up to ties in >= {threshold:.2f}",
+        effect_name="continuations that agree",
+        blame=Blame.DEPLOYMENT,
+    )
+    held = Evidence.of(with_fresh(trials, opened)).measured
+    missed = [trial for trial in held if not trial.ok]
+    common = _common_residue(missed)
+    if finding.outcome is Outcome.FAIL and finding.ladder is None:
+        ladder = rung(Difference(selection_changed=True, lost=bool(common)))
+        finding = msgspec.structs.replace(finding, ladder=ladder)
+    if not common:
+        return finding
+    words = f"{finding.reason}; all {len(missed)} such texts have {common} tokens"
+    return msgspec.structs.replace(finding, reason=words)
+
+
 def _difference(
     trials: Sequence[Trial], null: Sequence[Trial], profile: dict[str, Any], *, bound: float
 ) -> Difference:

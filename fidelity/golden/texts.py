@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fidelity.checks.dealing import dealt
 from fidelity.checks.recall import DEPTHS_FRAC, MODULI, fit_needle, residues
 from fidelity.errors import CapabilityMissing, EndpointError
-from fidelity.golden.agreement import agreement
-from fidelity.probes.given_text import GivenText, GivenToken, rendered, score
+from fidelity.golden.agreement import agreement, continuation
+from fidelity.probes.given_text import GivenText, GivenToken, generated, rendered, score
 from fidelity.probes.needles import NeedleKind, draw_needle
 from fidelity.probes.probe import Ask, Probe, ProbeResult, Script
 
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from fidelity.statistics.divergence import ScoredToken
 
 TOPS = 5
+CONTINUED_TOKENS = 24
+_QUESTION_TOKENS = 40
 _STRIDE = 9
 _ALTERED_AT = 24
 """Position of the token that the positive control alters: early, and behind any chat header."""
+_SPELLED_OTHERWISE = 0.2
+"""Share of tokens that two servers may spell otherwise; two vocabularies differ in nearly all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,36 @@ def compared(text: Text, pair: Pair, *, altered: bool = False) -> Probe:
     return _probe(text, script, "altered" if altered else "compared", requests=2)
 
 
+def continued(text: Text, pair: Pair, *, altered: bool = False) -> Probe:
+    """Return a probe that lets both deployments continue one prompt, greedily: the decode path.
+
+    They are compared up to the first token that differs, which must be a tie that rounding turns.
+
+    Args:
+        text: whose prompt is continued.
+        pair: the golden beside the deployment that is measured.
+        altered: the damage of the positive control: the measured side's prompt loses its fact.
+    """
+
+    async def script(ask: Ask) -> ProbeResult:
+        given = await _text(ask, text, with_answer=False)
+        prompt = list(given.ids[: given.answer_at])
+        mine = await _continue(ask, _without_middle(prompt) if altered else prompt, "measured")
+        golden = Ask(pair.golden.client)
+        try:
+            theirs = await _continue(golden, prompt, "golden")
+        except EndpointError as trouble:
+            raise _GoldenTrouble(f"the golden deployment: {trouble}") from trouble
+        finally:
+            ask.exchanges += golden.exchanges
+        found = continuation(theirs, mine, dtype=pair.dtype)
+        return ProbeResult(
+            ok=found.ok, value=found.value, cell=residues(len(prompt)), details=found.details
+        )
+
+    return _probe(text, script, "lost" if altered else "continued", requests=2)
+
+
 def repeated(text: Text, pair: Pair) -> Probe:
     """Return a probe that scores one text twice by each deployment, interleaved: the null arms."""
 
@@ -191,11 +225,14 @@ def _probe(text: Text, script: Script, builder: str, *, requests: int) -> Probe:
     )
 
 
-async def _text(ask: Ask, text: Text) -> GivenText:
-    """Return the text in the measured deployment's tokens, exactly as long as the sweep says."""
+async def _text(ask: Ask, text: Text, *, with_answer: bool = True) -> GivenText:
+    """Return the text in the measured deployment's tokens.
+
+    Exactly as long as the sweep says with its answer, or (for what continues it) without.
+    """
     draw = random.Random(f"needle {text.seed}")  # noqa: S311 - prompts, not secrets
     needle = draw_needle(draw, NeedleKind.SINGLE)
-    told = (await ask.client.tokenize(prompt=needle.code)).count
+    told = (await ask.client.tokenize(prompt=needle.code)).count if with_answer else 0
     fitted = await fit_needle(
         ask, needle, seed=text.seed, target=text.tokens - told, depth_frac=text.depth_frac
     )
@@ -213,6 +250,26 @@ async def _by_golden(ask: Ask, pair: Pair, given: GivenText) -> list[GivenToken]
         ask.exchanges += golden.exchanges
 
 
+async def _continue(ask: Ask, prompt: Sequence[int], label: str) -> list[ScoredToken]:
+    """Return the tokens that a deployment makes, by their texts: not all servers tell ids."""
+    reply = await ask.complete(
+        prompt,
+        label=label,
+        max_tokens=CONTINUED_TOKENS,
+        temperature=0.0,
+        stream=False,
+        top_logprobs=TOPS,
+    )
+    if not reply.logprobs:
+        raise EndpointError("logprobs of a completion were asked for, and the answer has none")
+    return [generated(token) for token in reply.logprobs if token.logprob is not None]
+
+
+def _without_middle(prompt: Sequence[int]) -> list[int]:
+    """Return a prompt of which only the last tokens are left: the question, without the facts."""
+    return [*prompt[:1], *prompt[-_QUESTION_TOKENS:]]
+
+
 def _common_words(
     mine: Sequence[GivenToken], theirs: Sequence[GivenToken], *, skip: int | None
 ) -> bool:
@@ -221,13 +278,25 @@ def _common_words(
     Raises:
         CapabilityMissing: one id is two texts: the deployments have two vocabularies.
     """
-    for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        if place != skip and a.text and b.text and a.text != b.text:
-            raise CapabilityMissing(
-                f"token {a.token_id} is {a.text!r} to the measured deployment and {b.text!r} to"
-                " the golden: two vocabularies cannot be compared token by token"
-            )
+    told = [
+        (a, b)
+        for place, (a, b) in enumerate(zip(mine, theirs, strict=True))
+        if place != skip and _bare(a.text) and _bare(b.text)
+    ]
+    other = [(a, b) for a, b in told if _bare(a.text) != _bare(b.text)]
+    if len(other) > _SPELLED_OTHERWISE * len(told):
+        a, b = other[0]
+        raise CapabilityMissing(
+            f"{len(other)} of {len(told)} tokens are other texts to the golden, the first is"
+            f" {a.token_id}: {a.text!r} to the measured deployment and {b.text!r} to the golden:"
+            " two vocabularies cannot be compared token by token"
+        )
     return not all(token.tells_ids for token in (*mine, *theirs))
+
+
+def _bare(text: str) -> str:
+    """Return a token's ASCII letters and digits: servers spell blanks and other bytes their way."""
+    return "".join(character for character in text if character.isascii() and character.isalnum())
 
 
 def _another(ids: Sequence[int]) -> int:

@@ -121,6 +121,15 @@ async def score(
     return [_given(place, ids[place], entries[place]) for place in range(start, len(ids))]
 
 
+def generated(token: TokenLogprob) -> ScoredToken:
+    """Return a token that a server made, for a comparison by text; its logprob must be told."""
+    return ScoredToken(
+        _number(token.token),
+        float(token.logprob or 0.0),
+        tuple((_number(top.token), top.logprob) for top in token.top),
+    )
+
+
 def _given(place: int, token_id: int, entry: TokenLogprob | None) -> GivenToken:
     if entry is None or entry.logprob is None:
         raise EndpointError(f"position {place} of a given text has no logprob")

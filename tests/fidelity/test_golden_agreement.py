@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fidelity.golden.agreement import agreement
+from fidelity.golden.agreement import agreement, continuation
 from fidelity.statistics.divergence import ScoredToken
 
 ANSWER = 5
@@ -87,3 +87,40 @@ def test_the_declared_dtype_says_what_rounding_may_move():
     arms = text(1_000, sd=0.02)
     assert agree(arms, "bfloat16").ok
     assert not agree(arms, "float32").ok
+
+
+def words(*rows):
+    return [
+        ScoredToken(own, math.log(top[own]), tuple((i, math.log(p)) for i, p in top.items()))
+        for own, top in rows
+    ]
+
+
+class TestContinuations:
+    SURE = (1, {1: 0.98, 2: 0.01})
+
+    def test_the_same_tokens_agree(self):
+        found = continuation(words(self.SURE, self.SURE), words(self.SURE), dtype="bfloat16")
+        assert found.ok
+        assert found.details["same"] == 1
+
+    def test_a_tie_may_turn_and_nothing_after_it_counts(self):
+        golden = words(self.SURE, (1, {1: 0.46, 2: 0.44}), (5, {5: 0.9}))
+        mine = words(self.SURE, (2, {1: 0.44, 2: 0.46}), (6, {6: 0.9}))
+        found = continuation(golden, mine, dtype="bfloat16")
+        assert found.ok
+        assert (found.details["same"], found.details["tie"]) == (1, True)
+        assert not continuation(golden, mine, dtype="float32").ok
+
+    def test_another_token_that_is_no_tie_does_not_agree(self):
+        golden, mine = words(self.SURE), words((2, {2: 0.9, 1: 0.05}))
+        found = continuation(golden, mine, dtype="bfloat16")
+        assert not found.ok
+        assert (
+            found.details["parts"] == "another token at place 1 of the answer, by a gap of 4.6 nats"
+        )
+
+    def test_equal_tokens_of_other_weight_do_not_agree(self):
+        golden = words(*[(1, {1: 0.6, 2: 0.3})] * 10)
+        mine = words(*[(1, {1: 0.4, 2: 0.3})] * 10)
+        assert not continuation(golden, mine, dtype="bfloat16").ok

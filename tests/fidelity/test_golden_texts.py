@@ -44,7 +44,7 @@ def test_fresh_texts_are_of_exactly_their_class(name, holds):
 
 
 def test_one_id_that_is_two_texts_is_refused_in_words():
-    with pytest.raises(CapabilityMissing, match=r"token 7 is 'cat' to .* and 'dog'.*vocabularies"):
+    with pytest.raises(CapabilityMissing, match=r"7: 'cat' to .* and 'dog' to .*vocabularies"):
         _common_words(told((5, "a"), (7, "cat")), told((5, "a"), (7, "dog")), skip=None)
 
 
@@ -53,3 +53,9 @@ def test_a_server_without_ids_is_compared_by_text():
     assert _common_words(mine, theirs, skip=None)
     assert not _common_words(mine, mine, skip=None)
     assert mine[0].scored(by_text=True) == theirs[0].scored(by_text=True)
+
+
+def test_blanks_and_broken_bytes_are_spelled_in_many_ways():
+    mine = told((1, "\u0120the"), (2, "\ufffd"), (3, "cat"))
+    theirs = told((1, " the"), (2, "<0xE2>"), (3, "cat"))
+    assert not _common_words(mine, theirs, skip=None)
