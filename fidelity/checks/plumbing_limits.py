@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
-from fidelity.checks.plumbing_questions import COUNTING_ON, COUNTING_TOKENS, counting
+from fidelity.checks.plumbing_questions import COUNTING_ON, counting
 from fidelity.checks.plumbing_shape import edited
 from fidelity.probes.dialogue import user
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LIMITS = (1, 2, 7, 16)
 LONG_TOKENS = 400
 _STOP_BASE_TOKENS = 40
+_GREETING_TOKENS = 200
+"""A weak model takes its time to say hello."""
 
 
 async def _on(line: Line, *, max_tokens: int, stream: bool, label: str, **options: Any) -> Wire:
@@ -78,7 +80,7 @@ async def _ends(line: Line) -> Wires:
             line.chat(
                 [user("Hello!")],
                 label=f"greeting, {'stream' if stream else 'one-shot'}",
-                max_tokens=COUNTING_TOKENS,
+                max_tokens=_GREETING_TOKENS,
                 stream=stream,
                 temperature=0.0,
             )
@@ -92,14 +94,15 @@ def _judge_ends(wires: Wires) -> list[str]:
     for wire in wires:
         draft = wire.answer()
         told = draft.usage.get("completion_tokens")
-        full = told is not None and told >= COUNTING_TOKENS
+        limit = wire.sent.get("max_tokens") or wire.sent.get("max_completion_tokens")
+        full = told is not None and limit is not None and told >= limit
         if not full and draft.finish_reason == "length":
-            problems.append(f"finish_reason 'length' after {told} of {COUNTING_TOKENS} tokens")
+            problems.append(f"finish_reason 'length' after {told} of {limit} tokens")
         elif draft.finish_reason not in {"stop", "length"}:
             problems.append(f"finish_reason {draft.finish_reason!r} of a plain answer")
         ended = ended or draft.finish_reason == "stop"
     if not problems and not ended:
-        raise Undecided(f"no answer ended by itself within {COUNTING_TOKENS} tokens")
+        raise Undecided(f"no answer ended by itself within {_GREETING_TOKENS} tokens")
     return problems
 
 

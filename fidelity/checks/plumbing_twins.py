@@ -78,12 +78,11 @@ async def _echoes(line: Line) -> Wires:
 def _judge_scripts(wires: Wires) -> list[str]:
     problems, repeated = [], 0
     for text, whole, stream in zip(ECHOED, wires[::2], wires[1::2], strict=True):
-        for wire in (whole, stream):
-            answer = "".join(wire.answer().text)
-            how = "stream" if wire.streamed else "one-shot"
+        answers = ["".join(wire.answer().text) for wire in (whole, stream)]
+        for answer, other, how in zip(answers, answers[::-1], ("one-shot", "stream"), strict=True):
             if text in answer:
                 repeated += 1
-            elif _fits_with_losses(answer, text):
+            elif _fits_with_losses(answer, text) or (_LOST in answer and text in other):
                 problems.append(f"{text!r} came back as {answer!r} ({how})")
     if not problems and not repeated:
         raise Undecided("the model repeats none of these texts")
