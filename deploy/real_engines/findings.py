@@ -1,6 +1,8 @@
-"""Writes the failed claims of a run, each with the request that shows it, as JSON and as Markdown.
+"""Writes the failed claims of runs, each with the request that shows it, as JSON and as Markdown.
 
-    python deploy/real_engines/findings.py RUN_DIR NAME OUT_DIR
+    python deploy/real_engines/findings.py NAME OUT_DIR RUN_DIR [RUN_DIR ...]
+
+Of several runs the last that decided a claim counts.
 
 OUT_DIR/NAME.json holds claim, reason, blame, request and an excerpt of the response; NAME.md the
 same with a curl line that repeats the request.
@@ -111,17 +113,26 @@ def markdown(name: str, entries: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(run_dir: Path, name: str, out: Path) -> None:
+def main(name: str, out: Path, run_dirs: Sequence[Path]) -> None:
     """Write both files."""
-    trials, findings = read(run_dir / "run.jsonl")
-    failed = [found for found in findings.values() if found["outcome"] == "fail"]
-    entries = [entry(finding, trials) for finding in failed]
+    entries: dict[str, dict[str, Any]] = {}
+    decided: set[str] = set()
+    for run_dir in run_dirs:
+        trials, findings = read(run_dir / "run.jsonl")
+        for claim, finding in findings.items():
+            if finding["outcome"] not in {"pass", "fail"}:
+                continue
+            decided.add(claim)
+            entries.pop(claim, None)
+            if finding["outcome"] == "fail":
+                entries[claim] = entry(finding, trials)
+    failed = list(entries.values())
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(entries, indent=1, ensure_ascii=False)
+    text = json.dumps(failed, indent=1, ensure_ascii=False)
     (out / f"{name}.json").write_text(text + "\n")
-    (out / f"{name}.md").write_text(markdown(name, entries))
-    print(f"{name}: {len(entries)} failed claims of {len(findings)}")
+    (out / f"{name}.md").write_text(markdown(name, failed))
+    print(f"{name}: {len(failed)} failed claims of {len(decided)} that were decided")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), [Path(word) for word in sys.argv[3:]])
