@@ -1,12 +1,12 @@
 """`fidelity diff`: two runs claim by claim, and probe by probe where both asked the same."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fidelity.runs.journal import FILE_NAME
-from fidelity.statistics.paired import mcnemar_exact
 from fidelity.records import AnyRecord, Finding, Manifest, Part, Trial, read_journal
+from fidelity.runs.journal import FILE_NAME
 from fidelity.runs.summary import printable
+from fidelity.statistics.paired import mcnemar_exact, signed_ranks_p
 from fidelity.words import Outcome
 
 
@@ -98,11 +98,26 @@ def _pairs_line(
     ]
     lost = sum(bool(one.ok) and not two.ok for one, two in shared)
     gained = sum(bool(two.ok) and not one.ok for one, two in shared)
+    graded = _graded_line(shared)
     if not lost + gained:
-        return []
+        return graded
     p_value = mcnemar_exact(lost, gained)
     counts = f"{lost} lost and {gained} gained of {len(shared)}"
-    return [f"  same probes: {counts} (exact McNemar p {p_value:.3g})"]
+    return [f"  same probes: {counts} (exact McNemar p {p_value:.3g})", *graded]
+
+
+def _graded_line(shared: Sequence[tuple[Trial, Trial]]) -> list[str]:
+    """Return how a graded result (nats, a ratio) of the same probes changed; [] where not."""
+    changes = [
+        two.value - one.value
+        for one, two in shared
+        if one.value is not None and two.value is not None and not one.arm
+    ]
+    if not any(changes):
+        return []
+    average, p_value = sum(changes) / len(changes), signed_ranks_p(changes)
+    counts = f"{average:+.3g} on average over {len(changes)}"
+    return [f"  same probes, graded: {counts} (Wilcoxon p {p_value:.3g})"]
 
 
 def _fails(finding: Finding | None) -> bool:

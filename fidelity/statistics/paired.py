@@ -18,6 +18,9 @@ from fidelity.statistics.stats import ALPHA, detectable_share
 EXACT_PAIRS = 200
 """Up to so many pairs the exact test is affordable (n * n / 2 tables); beyond, Tango's score."""
 
+EXACT_RANKS = 25
+"""Up to so many graded differences all choices of signs are counted."""
+
 _NUISANCE_POINTS = 48
 
 
@@ -47,6 +50,40 @@ def sign_test_worse(lost: int, gained: int) -> float:
     """Return the one-sided exact p-value of "no more is lost than gained"."""
     n = lost + gained
     return 1.0 if n == 0 else float(bdtr(gained, n, 0.5))
+
+
+def signed_ranks_p(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of "graded differences of pairs lie around 0".
+
+    Wilcoxon's signed ranks; zeros are ranked and then dropped. Exact over all signs up to
+    `EXACT_RANKS` differences that are not zero, normal beyond. Source: Pratt 1959, JASA 54,
+    655-667.
+    """
+    sizes = sorted(abs(d) for d in differences)
+    # twice the mean rank of equal sizes, a whole number
+    rank = {size: 2 * sizes.index(size) + sizes.count(size) + 1 for size in sizes}
+    ranks = [(rank[abs(d)], d > 0) for d in differences if d != 0]
+    if not ranks:
+        return 1.0
+    positive = sum(value for value, above in ranks if above)
+    total = sum(value for value, _ in ranks)
+    less = min(positive, total - positive)
+    if len(ranks) <= EXACT_RANKS:
+        return min(1.0, 2.0 * _share_of_signs(tuple(value for value, _ in ranks), less))
+    spread = math.sqrt(sum(value * value for value, _ in ranks)) / 2
+    return min(1.0, math.erfc((total / 2 - less - 1) / spread / math.sqrt(2)))
+
+
+def _share_of_signs(ranks: Sequence[int], most: int) -> float:
+    """Return the share of all choices of signs whose positive ranks add up to at most `most`."""
+    ways = {0: 1}
+    for value in ranks:
+        grown = dict(ways)
+        for held, count in ways.items():
+            if held + value <= most:
+                grown[held + value] = grown.get(held + value, 0) + count
+        ways = grown
+    return float(sum(ways.values()) / 2 ** len(ranks))
 
 
 def tango_score(pairs: Pairs, loss: float) -> float:

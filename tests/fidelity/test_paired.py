@@ -4,6 +4,7 @@ import random
 from functools import cache
 
 import pytest
+from scipy.stats import wilcoxon
 
 from fidelity.statistics.paired import (
     Pairs,
@@ -13,6 +14,7 @@ from fidelity.statistics.paired import (
     mcnemar_exact,
     noninferiority_p,
     sign_test_worse,
+    signed_ranks_p,
     tango_score,
 )
 
@@ -102,3 +104,25 @@ def test_a_bootstrap_of_nothing_is_refused():
         cluster_bootstrap([], seed=0)
     with pytest.raises(ValueError, match="empty"):
         cluster_bootstrap([[1.0], []], seed=0)
+
+
+def test_signed_ranks_count_every_choice_of_signs():
+    # three of three: 1 of 8 choices, two-sided; ranks 1, 2, 3
+    assert signed_ranks_p([-1.0, -2.0, -3.0]) == pytest.approx(2 / 8)
+    # the smallest alone is positive: sums 0 and 1, 2 of 8 choices
+    assert signed_ranks_p([1.0, -2.0, -3.0]) == pytest.approx(4 / 8)
+    # a zero is ranked first and dropped: ranks 2 and 3
+    assert signed_ranks_p([0.0, -2.0, -3.0]) == pytest.approx(2 / 4)
+    assert signed_ranks_p([]) == signed_ranks_p([0.0, 0.0]) == 1.0
+
+
+def test_signed_ranks_far_out_agree_with_scipys():
+    draw = random.Random(3)  # noqa: S311 - data, not secrets
+    differences = [draw.gauss(0.4, 1.0) for _ in range(60)]
+    exact = wilcoxon(differences, correction=True, method="approx").pvalue
+    assert signed_ranks_p(differences) == pytest.approx(exact, rel=0.02)
+
+
+def test_signed_ranks_see_size_where_signs_do_not():
+    differences = [-8.0, -6.0, -9.0, -7.0, -5.0, 0.1, 0.2, -6.5, 0.3, -7.5]
+    assert signed_ranks_p(differences) < 0.05 < mcnemar_exact(7, 3)
