@@ -19,9 +19,9 @@ def main() -> None:
     elif arguments.command == "card":
         write_card(arguments.folder, PRESETS[arguments.preset])
     elif arguments.command == "tiny":
-        from engine.nano.tiny import write_tiny
+        from engine.nano.tiny import FOLDER, write_tiny
 
-        write_tiny(arguments.out, arguments.seed)
+        print(write_tiny(arguments.out or FOLDER))
     else:
         from engine.nano.speed import measure_speed
 
@@ -46,8 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--parts", default="all", help="of core, faults, reach, keys; or all")
     commands.add_parser("card", parents=[folder, shape], help="README.md from the measured grids")
     tiny = commands.add_parser("tiny", help="the seeded, untrained checkpoint of the unit tests")
-    tiny.add_argument("--out", type=Path, required=True)
-    tiny.add_argument("--seed", type=int, default=21)
+    tiny.add_argument("--out", type=Path, default=None, help="default: engine/checkpoints/tiny")
     speed = commands.add_parser(
         "speed", parents=[shape], help="milliseconds of a training step on this GPU"
     )

@@ -1,6 +1,7 @@
 """Names, shapes and the seeded start of every parameter, by the names that `transformers` uses."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,6 +9,8 @@ from torch import Tensor
 from engine.nano.config import NanoConfig
 
 Shapes = dict[str, tuple[int, ...]]
+Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
+"""Numbers of mean 0 and variance 1 in that shape, fp32."""
 
 # Kept in fp32 in the exported file; everything else that floats is bf16.
 _FP32_PARTS = ("_hc.", "hc_head", "sinks", "position_bias", "e_score_correction_bias", "norm")
@@ -92,17 +95,21 @@ def _mixture_shapes(config: NanoConfig, layer: int, prefix: str) -> Shapes:
     return shapes
 
 
-def initial_parameters(config: NanoConfig, seed: int) -> dict[str, Tensor]:
-    """A seeded start, fp32 on the CPU: the same values for the same seed on every machine."""
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator)
+
+
+def initial_parameters(config: NanoConfig, seed: int, draw: Draw = _normal) -> dict[str, Tensor]:
+    """A seeded start, fp32 on the CPU: the same values for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return {
-        name: _initial(name, shape, config, generator)
+        name: _initial(name, shape, config, generator, draw)
         for name, shape in parameter_shapes(config).items()
     }
 
 
 def _initial(
-    name: str, shape: tuple[int, ...], config: NanoConfig, generator: torch.Generator
+    name: str, shape: tuple[int, ...], config: NanoConfig, generator: torch.Generator, draw: Draw
 ) -> Tensor:
     if name.endswith("tid2eid"):
         rows = [torch.randperm(config.experts, generator=generator) for _ in range(shape[0])]
@@ -116,7 +123,7 @@ def _initial(
     if name.endswith("hc_scale"):
         return torch.ones(shape)
     spread = _spread(name, shape)
-    return torch.randn(shape, generator=generator) * spread if spread else torch.zeros(shape)
+    return draw(shape, generator) * spread if spread else torch.zeros(shape)
 
 
 def _mixing_base(streams: int) -> Tensor:

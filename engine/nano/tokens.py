@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine.nano.chat import SPECIALS
 
@@ -55,16 +55,18 @@ class Encoder:
         return ids
 
 
+def byte_tokenizer() -> Tokenizer:
+    """One token a byte, after the specials; nothing is trained."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {piece: at for at, piece in enumerate([*SPECIALS, *alphabet])}
+    tokenizer = _byte_level(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.add_special_tokens([AddedToken(piece, special=True) for piece in SPECIALS])
+    return tokenizer
+
+
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     """Byte-level BPE with single digits; the specials take the first ids."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIALS),
@@ -72,4 +74,16 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _byte_level(model: models.Model) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
