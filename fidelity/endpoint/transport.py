@@ -22,6 +22,7 @@ CONNECT_TIMEOUT_S = 10.0
 # below the 5 s after which common servers close an idle connection, so that a request does not
 # meet a connection that dies under it: it could not be repeated
 _KEEPALIVE_S = 2.0
+_KEPT_CONNECTIONS = 64
 
 
 _CUTS = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
@@ -105,7 +106,7 @@ class Transport:
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, write=60.0),
             limits=httpx.Limits(
                 max_connections=None,
-                max_keepalive_connections=64,
+                max_keepalive_connections=_KEPT_CONNECTIONS,
                 keepalive_expiry=_KEEPALIVE_S,
             ),
         )
@@ -185,7 +186,7 @@ class Transport:
         A server may close an idle connection while a request is on its way: nothing was answered,
         and any client sends it again (RFC 9110, 9.2.2). On a new connection a cut is a cut.
         """
-        while True:
+        for tries_left in range(_KEPT_CONNECTIONS, -1, -1):
             opened: list[str] = []
             sent = {**headers, **({"Connection": "close"} if self._one_each else {})}
             request = self._http.build_request(
@@ -194,13 +195,14 @@ class Transport:
             try:
                 response = await self._http.send(request, stream=True)
             except _CUTS:
-                if opened:
+                if opened or not tries_left:
                     raise
                 continue
             # A server that counts the requests of a connection closes it behind the last: from
             # here on each request gets a connection of its own.
             self._one_each = self._one_each or "max=" in response.headers.get("keep-alive", "")
             return response
+        raise AssertionError("the last try returns or raises")
 
     async def _chunks(
         self, method: str, url: str, response: httpx.Response
