@@ -65,7 +65,7 @@ def true_scores(x: Tensor, gate: Tensor, bias: Tensor, **_: object) -> Tensor:
 
 def gate_of(generator: torch.Generator, experts: int, hidden: int) -> Tensor:
     """Router weights, two experts of them equal."""
-    gate = normal(generator, experts, hidden) * hidden**-0.5
+    gate: Tensor = normal(generator, experts, hidden) * hidden**-0.5
     gate[experts // 2] = gate[0]
     return gate
 
