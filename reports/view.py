@@ -17,6 +17,7 @@ from reports.view_needles import Needles, needles_of
 from reports.view_outcome import OUTCOMES
 from reports.view_pairs import Pair, pairs_of
 from reports.view_reach import Reach, reach_of
+from reports.view_stateful import FailedScript, scripts_of
 from reports.view_subject import Subject, subject_of
 from reports.view_twins import Twins, twins_of
 from reports.view_verdict import Hero, hero_of
@@ -39,6 +40,7 @@ class Report:
     gain: Gain | None
     golden: Golden | None
     twins: Twins | None
+    scripts: tuple[FailedScript, ...]
     reach: Reach
     coverage: Coverage
     pairs: tuple[Pair, ...]
@@ -67,6 +69,7 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
         gain=gain_of(journal),
         golden=golden_of(journal),
         twins=twins_of(journal),
+        scripts=scripts_of(journal),
         reach=reach_of(journal),
         coverage=coverage_of(journal),
         pairs=pairs,

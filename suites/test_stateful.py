@@ -14,7 +14,7 @@ Needs: chat; logprobs compare numbers, without them only facts; a flush, logprob
   traffic, more than two strangers load.
 """
 
-from fidelity.fuzz.claiming import calm_probe, findings_of, hunt
+from fidelity.fuzz.claiming import calm_probe, findings_of, hunt, profile_of
 from fidelity.fuzz.hunt import Limits
 from fidelity.measure import Measure
 
@@ -50,4 +50,5 @@ def test_every_answer_is_what_its_messages_get_alone(measure: Measure) -> None:
             time_s=TIME_S,
         ),
     )
-    measure.decide(*findings_of(measure, found))
+    profile = profile_of(measure, found)
+    measure.decide(*findings_of(measure, found, profile), profile=profile)

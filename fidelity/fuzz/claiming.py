@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fidelity.fuzz.abilities import can_of, rules_of
 from fidelity.fuzz.hunt import Hunt, Hunted, Limits, recipe_of
@@ -44,15 +45,19 @@ def hunt(measure: Measure, limits: Limits) -> Hunted:
     return Hunt(measure, can, rules, limits).run()
 
 
-def findings_of(measure: Measure, found: Hunted) -> tuple[Finding, Finding]:
-    """Return both decisions; of a failure, its shortest script is written into the run's folder."""
+def findings_of(
+    measure: Measure, found: Hunted, profile: Mapping[str, Any] | None
+) -> tuple[Finding, Finding]:
+    """Return both decisions: on the scripts, and on their isolated requests asked twice."""
     trials = list(found.trials)
     reason = ""
     if found.shortest is not None:
         moves, trial = found.shortest
         if trial not in trials:
             trials.append(trial)
-        reason = f"{trial.error}; {_told(measure, moves, found)}"
+        reason = f"{trial.error}; {_told(moves, found)}"
+        command = (profile or {}).get("script", {}).get("command")
+        reason += f"; to see it again: {command}" if command else ""
     total = sum(requests_of(_moves(t.recipe)) for t in found.trials)
     what = f"{len(found.trials)} random scripts of {total} requests"
     return (
@@ -67,17 +72,35 @@ def _moves(recipe: dict[str, object]) -> Moves:
     return msgspec.convert(recipe["moves"], Moves)
 
 
-def _told(measure: Measure, moves: Moves, found: Hunted) -> str:
-    again = sum(trial.ok is False for trial in found.again)
-    words = (
+def _told(moves: Moves, found: Hunted) -> str:
+    return (
         f"shortest script, {requests_of(moves)} requests: {in_words(moves)}; with other words it"
-        f" fails again in {again} of {len(found.again)}"
+        f" {_again(found)}"
     )
-    folder = measure.folder
-    if folder is None:
-        return words
-    name = digest(moves)
-    script = script_of(moves, seed=f"{measure.seed} {name}", about=in_words(moves))
-    path = write_files(folder, script, name=name)
-    command = replay_command(path, measure.settings)
-    return f"{words}; to see it again: {command}"
+
+
+def _again(found: Hunted) -> str:
+    failed = sum(trial.ok is False for trial in found.again)
+    return f"fails again in {failed} of {len(found.again)}"
+
+
+def profile_of(measure: Measure, found: Hunted) -> dict[str, Any] | None:
+    """Write the shortest failing script into the run's folder; return what the report shows of it.
+
+    None when nothing failed.
+    """
+    if found.shortest is None:
+        return None
+    moves, trial = found.shortest
+    shown: dict[str, Any] = {
+        "trial": trial.id,
+        "steps": in_words(moves).split(" -> "),
+        "again": f"with other words it {_again(found)}",
+    }
+    if measure.folder is not None:
+        name = digest(moves)
+        script = script_of(moves, seed=f"{measure.seed} {name}", about=in_words(moves))
+        path = write_files(measure.folder, script, name=name)
+        shown["files"] = [path.name, f"test_{path.stem}.py"]
+        shown["command"] = replay_command(path, measure.settings)
+    return {"script": shown}

@@ -139,7 +139,9 @@ class Hunt:
     def _over(self) -> bool:
         if self._stop is not None or time.monotonic() > self._deadline:
             return True
-        return self.found.shortest is not None and self.found.shrunk >= self._limits.shrink_games
+        if self.found.shortest is None:  # Hypothesis counts only what it finds interesting
+            return len(self.found.trials) >= self._limits.games
+        return self.found.shrunk >= self._limits.shrink_games
 
     def _play(self, moves: Moves, name: str) -> Trial | None:
         shrinking = self.found.shortest is not None

@@ -5,7 +5,7 @@ script of literal texts; the same moves with other words are another script of t
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -147,13 +147,15 @@ def sound(moves: Moves) -> Moves:
     """Return the moves with whatever a missing one left dangling mended or dropped.
 
     A turn of a conversation that never began begins it, a fork of one too; a fork takes over no
-    more turns than there are; a retry without a turn is dropped; numbers follow the beginnings.
+    more turns than there are; a retry without a question is dropped; numbers follow the beginnings.
     """
     turns: dict[int, int] = {}
     names: dict[int, int] = {}
+    answered: set[int] = set()
+    """Conversations whose last turn is a question, not an abort that was kept."""
     kept = []
     for move in moves:
-        mended = _mended(move, turns) if move.talks else move
+        mended = _mended(move, turns, answered) if move.talks else move
         if mended is None:
             continue
         if mended.talks:
@@ -161,18 +163,19 @@ def sound(moves: Moves) -> Moves:
             turns.setdefault(mended.talk, mended.turns)
             grows = mended.kind in {Kind.OPEN, Kind.FOLLOW_UP, Kind.FORK} or mended.keep
             turns[mended.talk] += grows
+            if grows:
+                (answered.discard if mended.keep else answered.add)(mended.talk)
             of = names[mended.of] if mended.kind is Kind.FORK else 0
             mended = msgspec.structs.replace(mended, talk=names[mended.talk], of=of)
         kept.append(mended)
     return tuple(kept)
 
 
-def _mended(move: Move, turns: Mapping[int, int]) -> Move | None:
+def _mended(move: Move, turns: Mapping[int, int], answered: Collection[int]) -> Move | None:
     replace = msgspec.structs.replace
-    known = turns.get(move.talk, 0)
     match move.kind:
         case Kind.RETRY:
-            return move if known else None
+            return move if move.talk in answered else None
         case Kind.FOLLOW_UP if move.talk not in turns:
             return replace(move, kind=Kind.OPEN, facts=max(1, move.facts))
         case Kind.OPEN if move.talk in turns:
