@@ -150,6 +150,11 @@ class TestHyperConnections:
         with pytest.raises(ValueError, match="iters: 0"):
             sinkhorn(start, hc_eps=0.0, iters=0)
 
+    def test_sinkhorn_adds_eps_to_every_divisor(self) -> None:
+        # Entries are 1/2 + 1/2; columns / 2.5: 2/5; rows / 1.3: 4/13; columns / (8/13 + 1/2).
+        twice = sinkhorn(torch.zeros(1, 2, 2), hc_eps=0.5, iters=2)
+        near(twice, torch.full((1, 2, 2), 4 / 13 / (8 / 13 + 0.5)))
+
     def test_post_reads_comb_by_source_then_target(self) -> None:
         streams = torch.tensor([[[1.0], [10.0]]])
         comb = torch.tensor([[[0.1, 0.2], [0.3, 0.4]]])
