@@ -148,7 +148,7 @@ BATCHED = Twin(
     name="batched",
     claim="a prompt is answered alike alone and in a batch with strangers",
     ask=batched_arms,
-    quick=18,
+    quick=20,
     sweep=Sweep(
         low=81,
         high=130,
@@ -165,6 +165,7 @@ REORDERED = Twin(
     name="reordered",
     claim="requests that run at once are answered alike in either order of arrival",
     ask=reordered_arms,
+    quick=18,
     sweep=Sweep(low=81, high=100, answers=(12,), at_boundaries=False),
     traffic=Traffic.LOAD,
     requests=12,
@@ -173,6 +174,7 @@ MIXED = Twin(
     name="mixed",
     claim="a request is answered alike beside requests with other sampling parameters",
     ask=mixed_arms,
+    quick=18,
     sweep=Sweep(
         low=81, high=130, answers=(12,), kinds=("draw=greedy", "draw=seeded"), one_chunk=True
     ),

@@ -71,9 +71,14 @@ async def flushed_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     return await _around(ask, room, plan, scene, ask.client.flush_cache, name="flushed")
 
 
+def flood_tokens(room: Room) -> int:
+    """Return how many tokens push everything else out of the pools."""
+    return int((room.pool_tokens or ASSUMED_POOL_TOKENS) * FLOOD_SHARE)
+
+
 async def flood_pools(ask: Ask, room: Room, *, seed: str) -> None:
     """Prefill more tokens than the pools hold, all of them new, as usage counts them."""
-    wanted = (room.pool_tokens or ASSUMED_POOL_TOKENS) * FLOOD_SHARE
+    wanted = flood_tokens(room)
     numbers = itertools.count()
     sent = [0.0]
 
@@ -163,6 +168,7 @@ EVICTED = Twin(
     traffic=Traffic.DISRUPTIVE,
     gathers=True,
     requests=5,
+    event_tokens=flood_tokens,
 )
 FLUSHED = Twin(
     name="flushed",

@@ -90,5 +90,6 @@ AGED = Twin(
     ask=aged_arms,
     sweep=Sweep(low=81, high=200, answers=(8,), one_chunk=True, at_boundaries=False),
     gathers=True,
-    requests=3 + REQUESTS_BETWEEN // 16,
+    requests=3,
+    event_tokens=lambda room: 60 * REQUESTS_BETWEEN,  # noqa: ARG005 - of any server
 )

@@ -14,6 +14,15 @@ from product import RUNS  # noqa: E402
 from proxies import UpstreamServer  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Known where this folder is named on the command line."""
+    parser.addoption(
+        "--each-fault",
+        action="store_true",
+        help="run every fault made for twins on a server of its own, not in groups",
+    )
+
+
 @pytest.fixture(scope="session")
 def engine():
     """One healthy embedded engine, as a server that somebody else runs."""
