@@ -28,7 +28,7 @@ _PHRASES = (
         r"(?:previous|prior|earlier|past|preceding|history|memory|record of)"
     ),
     (
-        r"(?:have not|haven't|has not|hasn't|did not|didn't|never) (?:yet |actually )?"
+        r"(?:have not|haven't|has not|hasn't|did not|didn't|never) (?:yet |actually )?(?:been )?"
         r"(?:told|given|shared|provided|mentioned|specified|asked|written|created|said)\b"
     ),
     r"without (?:any )?(?:previous|prior|earlier|more) (?:context|conversation|messages)",

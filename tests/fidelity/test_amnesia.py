@@ -21,6 +21,7 @@ from fidelity.probes.amnesia import denies_the_conversation
         "I can’t see any earlier messages.",
         "I do not recall any past conversation.",
         "You haven't told me your door code.",
+        "I have not been told your door code.",
         "You have not shared any file with me yet.",
         "I'm unable to find any record of that in our chat, as I have no memory.",
         "Without any previous context I can only guess.",
