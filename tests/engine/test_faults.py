@@ -42,7 +42,7 @@ def test_every_fault_declares_the_contract() -> None:
         "last_turn_only",
     }
     for fault in list_faults():
-        fields = ["name", "kind", "rung", "report", "trigger", "patch", "suites", "twins"]
+        fields = ["name", "kind", "rung", "report", "trigger", "patch", "suites", "launch", "twins"]
         assert list(fault) == fields
         assert fault["report"].startswith("https://github.com/")
         assert fault["suites"]
