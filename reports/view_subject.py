@@ -68,7 +68,9 @@ class Subject:
 def subject_of(journal: Journal) -> Subject:
     """Return what was measured; a run without a manifest has nothing but its patches."""
     manifest = journal.manifest
-    patches = tuple(_patch(patch) for patch in sorted(journal.patches, key=_patch_order))
+    # a run that was interrupted says how they were when it began
+    states = journal.patches or (manifest.patches if manifest else ())
+    patches = tuple(_patch(patch) for patch in sorted(states, key=_patch_order))
     capabilities = tuple(_capability(state) for state in manifest.capabilities) if manifest else ()
     settings = _settings(manifest) if manifest else ()
     return Subject(
@@ -100,6 +102,14 @@ def _facts(journal: Journal, manifest: Manifest) -> tuple[Fact, ...]:
     return (
         Fact(name="Deployment", value=manifest.deployment, note=launched),
         Fact(name="Model", value=manifest.model, note=manifest.base_url),
+        *(
+            Fact(
+                name=f"Role {role.name}",
+                value=role.url,
+                note=role.host or ("started by the harness" if role.launched else "running"),
+            )
+            for role in manifest.roles
+        ),
         Fact(name="Budget", value=manifest.budget.value, note=f"seed {manifest.seed}"),
         Fact(name="Time", value=took, note=f"began {when(manifest.at)}"),
         Fact(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 import reports
-from fidelity.records import AnyRecord, CapabilityState, PatchState
+from fidelity.records import AnyRecord, CapabilityState, PatchState, RoleState
 from reports.view import report_of
 from reports.view_text import anchor, cut, duration, figure, joined, one_line, visible, when
 from tests.reports import runs
@@ -68,6 +68,30 @@ def test_odd_patch_states_are_flagged() -> None:
         "no call count: not shown to have run",
         "ran although it is not on",
     ]
+
+
+def test_a_patch_that_something_shows_to_be_live_needs_no_call_count() -> None:
+    shown = PatchState(name="a", state="on", phase="decode", proof="log line 'a'", detail="x")
+    (row,) = report_of([shown]).subject.patches
+    assert (row.flag, row.detail) == ("", "decode · x")
+
+
+def test_a_run_without_patch_records_shows_what_was_live_when_it_began() -> None:
+    began = runs.manifest(patches=(PatchState(name="a", state="on", calls=7),))
+    (row,) = report_of([began]).subject.patches
+    assert (row.name, row.calls) == ("a", "7")
+
+
+def test_each_role_of_a_deployment_is_a_fact() -> None:
+    roles = (
+        RoleState(name="decode", url="http://gpu7:1", host="gpu7"),
+        RoleState(name="router", url="http://a:2", launched=True),
+    )
+    facts = {
+        f.name: (f.value, f.note) for f in report_of([runs.manifest(roles=roles)]).subject.facts
+    }
+    assert facts["Role decode"] == ("http://gpu7:1", "gpu7")
+    assert facts["Role router"] == ("http://a:2", "started by the harness")
 
 
 def test_an_absent_capability_names_the_flag_that_unlocks_it() -> None:
