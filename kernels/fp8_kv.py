@@ -53,15 +53,20 @@ def round_rows(rows: Tensor, *, rope_dim: int, block: int) -> Tensor:
     check_rows(rows, rope_dim=rope_dim, block=block)
     plain = rows.shape[1] - rope_dim
     groups = rows[:, :plain].float().unflatten(1, (-1, block))
+    exponent, finite = block_exponents(groups)
+    scale = torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
+    made = (groups / scale).to(torch.float8_e4m3fn).float() * scale
+    made = torch.where(finite, made, float("nan")).flatten(1)
+    return torch.cat((made, rows[:, plain:].bfloat16().float()), dim=1).to(rows.dtype)
+
+
+def block_exponents(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Exponents n of the scales 2^n, and whether the block is finite; [..., blocks, 1] both."""
     amax = groups.abs().amax(-1, keepdim=True)
     finite = amax.isfinite()
     target = torch.where(finite, amax, 1.0).clamp(min=SMALLEST_AMAX)
     fraction, exponent = torch.frexp(target / torch.full_like(target, E4M3_MAX))
-    exponent = exponent - (fraction == 0.5).int()  # ceil(log2), exact powers stay
-    scale = torch.ldexp(torch.ones_like(target), exponent)
-    made = (groups / scale).to(torch.float8_e4m3fn).float() * scale
-    made = torch.where(finite, made, float("nan")).flatten(1)
-    return torch.cat((made, rows[:, plain:].bfloat16().float()), dim=1).to(rows.dtype)
+    return exponent - (fraction == 0.5).int(), finite  # ceil(log2), exact powers stay
 
 
 def _check(binding: Binding) -> int:

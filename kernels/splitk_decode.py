@@ -19,15 +19,18 @@ from torch import Tensor
 from kernels.baseline.attention import check_attention, entry_rows, window_rows
 from kernels.batch import PagedBatch
 from kernels.checks import check_float, refuse
+from kernels.fp8_rows import Fp8Rows, unpack
 from kernels.patch import Installation, kernel_patch
 
 SPLIT = 64
 
+Pool = Tensor | Fp8Rows
+
 
 def check_splitk(
     q: Tensor,
-    window_pool: Tensor,
-    entries_pool: Tensor | None,
+    window_pool: Pool,
+    entries_pool: Pool | None,
     selected: Tensor | None,
     sinks: Tensor,
     *,
@@ -37,19 +40,35 @@ def check_splitk(
     batch: PagedBatch,
 ) -> None:
     """Refuse what the kernel cannot do; shared by both forms of it."""
-    check_attention(q, window_pool, entries_pool, selected, sinks, window=window, m=m, batch=batch)
     check_float("q", q)
-    check_float("window_pool", window_pool, like=q)
-    if entries_pool is not None:
-        check_float("entries_pool", entries_pool, like=q)
+    window_shape = _shape("window_pool", window_pool, q)
+    entries_shape = None if entries_pool is None else _shape("entries_pool", entries_pool, q)
+    check_attention(
+        q, window_shape, entries_shape, selected, sinks, window=window, m=m, batch=batch
+    )
+    if entries_pool is not None and isinstance(entries_pool, Fp8Rows) != isinstance(
+        window_pool, Fp8Rows
+    ):
+        refuse("entries_pool", type(entries_pool).__name__, "rows of the same kind as the window's")
     if not 0 < scale < float("inf"):
         refuse("scale", scale, "a finite number > 0")
 
 
+def _shape(argument: str, pool: Pool, q: Tensor) -> Tensor:
+    """A tensor of the pool's shape, without values."""
+    if not isinstance(pool, Fp8Rows):
+        check_float(argument, pool, like=q)
+        return pool
+    pool.check(argument)
+    if pool.codes.device != q.device:
+        refuse(argument, f"rows on {pool.codes.device}", f"rows on {q.device}, as q")
+    return torch.empty((*pool.codes.shape[:2], pool.dim), device="meta")
+
+
 def splitk_decode(
     q: Tensor,
-    window_pool: Tensor,
-    entries_pool: Tensor | None,
+    window_pool: Pool,
+    entries_pool: Pool | None,
     selected: Tensor | None,
     sinks: Tensor,
     *,
@@ -58,10 +77,17 @@ def splitk_decode(
     scale: float,
     batch: PagedBatch,
 ) -> Tensor:
-    """The kernels' arithmetic on the CPU; arguments and result as `kernels.baseline.attention`."""
+    """The kernels' arithmetic on the CPU; arguments and result as `kernels.baseline.attention`.
+
+    The pools may hold packed rows (`Fp8Rows`) too, both of them or neither.
+    """
     check_splitk(
         q, window_pool, entries_pool, selected, sinks, window=window, m=m, scale=scale, batch=batch
     )
+    if isinstance(window_pool, Fp8Rows):
+        window_pool = unpack(window_pool)
+    if isinstance(entries_pool, Fp8Rows):
+        entries_pool = unpack(entries_pool)
     everything = slice(0, q.shape[0])
     rows, visible = window_rows(window_pool, everything, window, batch)
     if entries_pool is not None and m is not None:
@@ -109,8 +135,8 @@ def decode_first(
 
     def sparse_attention(
         q: Tensor,
-        window_pool: Tensor,
-        entries_pool: Tensor | None,
+        window_pool: Pool,
+        entries_pool: Pool | None,
         selected: Tensor | None,
         sinks: Tensor,
         *,

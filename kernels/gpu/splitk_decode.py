@@ -6,19 +6,41 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.batch import PagedBatch
+from kernels.fp8_rows import Fp8Rows
 from kernels.gpu.launch import check_device, is_interpreted, next_power_of_2
-from kernels.gpu.rounding import to_bf16
-from kernels.splitk_decode import SPLIT, check_splitk
+from kernels.gpu.rounding import e4m3, e8m0, to_bf16
+from kernels.splitk_decode import SPLIT, Pool, check_splitk
 
 BLOCK_H = 16  # heads of a program: the least that a tensor-core product takes
 
 
 @triton.jit
+def _rows(
+    base, scales, tail, row, d, mask,
+    DIM: tl.constexpr, PLAIN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """fp32 rows of a pool: floats where BLOCK is 0, else e4m3 codes, scales and a bf16 tail."""
+    if BLOCK == 0:
+        return tl.load(base + row[:, None] * DIM + d[None, :], mask=mask, other=0.0).to(tl.float32)
+    else:
+        plain = (d < PLAIN)[None, :]
+        codes = tl.load(base + row[:, None] * PLAIN + d[None, :], mask=mask & plain, other=0)
+        at = row[:, None] * (PLAIN // BLOCK) + (d // BLOCK)[None, :]
+        scale = tl.load(scales + at, mask=mask & plain, other=127)
+        at = row[:, None] * (DIM - PLAIN) + (d - PLAIN)[None, :]
+        turned = tl.load(tail + at, mask=mask & (d >= PLAIN)[None, :], other=0.0)
+        values = e4m3(codes.to(tl.int32)) * e8m0(scale.to(tl.int32))
+        return tl.where(plain, values, turned.to(tl.float32))
+
+
+@triton.jit
 def _split(
-    q_ptr, window_ptr, entries_ptr, selected_ptr, positions_ptr, seq_ptr, table_ptr, out_ptr,
+    q_ptr, window_ptr, window_scales, window_tail, entries_ptr, entries_scales, entries_tail,
+    selected_ptr, positions_ptr, seq_ptr, table_ptr, out_ptr,
     lse_ptr, heads, max_pages, window, entries, page_size, m, scale,
     DIM: tl.constexpr, D: tl.constexpr, SPLIT: tl.constexpr, BLOCK_H: tl.constexpr,
-    HAS_ENTRIES: tl.constexpr, SELECTED: tl.constexpr, EMULATE: tl.constexpr,
+    HAS_ENTRIES: tl.constexpr, SELECTED: tl.constexpr, PLAIN: tl.constexpr, BLOCK: tl.constexpr,
+    EMULATE: tl.constexpr,
 ):  # fmt: skip
     t, split = tl.program_id(0).to(tl.int64), tl.program_id(2)
     h = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
@@ -31,10 +53,8 @@ def _split(
     in_window = (at < window) & (token >= 0)
     page = tl.load(table + tl.where(in_window, token, 0) // page_size, mask=in_window, other=0)
     row = page.to(tl.int64) * page_size + tl.where(in_window, token, 0) % page_size
-    keys = tl.load(
-        window_ptr + row[:, None] * DIM + d[None, :],
-        mask=in_window[:, None] & inside[None, :], other=0.0,
-    ).to(tl.float32)  # fmt: skip
+    mask = in_window[:, None] & inside[None, :]
+    keys = _rows(window_ptr, window_scales, window_tail, row, d, mask, DIM, PLAIN, BLOCK)
     seen = in_window
     if HAS_ENTRIES:
         place = at - window
@@ -48,11 +68,9 @@ def _split(
         per_page = page_size // m
         page = tl.load(table + entry // per_page, mask=real, other=0)
         row = page.to(tl.int64) * per_page + entry % per_page
-        more = tl.load(
-            entries_ptr + row[:, None] * DIM + d[None, :],
-            mask=real[:, None] & inside[None, :], other=0.0,
-        )  # fmt: skip
-        keys = tl.where(real[:, None], more.to(tl.float32), keys)
+        mask = real[:, None] & inside[None, :]
+        more = _rows(entries_ptr, entries_scales, entries_tail, row, d, mask, DIM, PLAIN, BLOCK)
+        keys = tl.where(real[:, None], more, keys)
         seen = seen | real
     keys = to_bf16(keys, EMULATE)
     q_at = (t * heads + h)[:, None] * DIM + d[None, :]
@@ -95,8 +113,8 @@ def _merge(
 
 def splitk_decode(
     q: Tensor,
-    window_pool: Tensor,
-    entries_pool: Tensor | None,
+    window_pool: Pool,
+    entries_pool: Pool | None,
     selected: Tensor | None,
     sinks: Tensor,
     *,
@@ -121,17 +139,25 @@ def splitk_decode(
     if not tokens:
         return out
     padded = max(16, next_power_of_2(dim))
+    block, plain = 0, dim
+    if isinstance(window_pool, Fp8Rows):
+        block, plain = window_pool.block, window_pool.codes.shape[2]
     _split[(tokens, triton.cdiv(heads, BLOCK_H), splits)](
-        q.contiguous(), window_pool,
-        window_pool if entries_pool is None else entries_pool,
+        q.contiguous(), *_pointers(window_pool),
+        *_pointers(window_pool if entries_pool is None else entries_pool),
         batch.positions if selected is None else selected.contiguous(),
         batch.positions, batch.token_seq, batch.page_table.contiguous(), parts, lse, heads,
         batch.page_table.shape[1], window, entries, batch.page_size, m or 1, scale,
         DIM=dim, D=padded, SPLIT=SPLIT, BLOCK_H=BLOCK_H, HAS_ENTRIES=entries_pool is not None,
-        SELECTED=selected is not None, EMULATE=is_interpreted(_split),
+        SELECTED=selected is not None, PLAIN=plain, BLOCK=block, EMULATE=is_interpreted(_split),
     )  # fmt: skip
     _merge[(tokens, heads)](
         parts, lse, sinks.contiguous(), out, heads, splits,
         DIM=dim, D=padded, SPLITS=next_power_of_2(splits),
     )  # fmt: skip
     return out
+
+
+def _pointers(pool: Pool) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes, scales and tail; a pool of floats stands for all three."""
+    return pool if isinstance(pool, Fp8Rows) else (pool, pool, pool)

@@ -12,8 +12,11 @@ from suites.patches.paged import Pages
 PAGE = 16
 
 
-def paged_attention(op: Op) -> Op:
-    """A bound `sparse_attention` as a function of plain tensors: it builds the pages."""
+def paged_attention(op: Op, stored: Op | None = None) -> Op:
+    """A bound `sparse_attention` as a function of plain tensors: it builds the pages.
+
+    `stored` packs a pool; None leaves it as it is.
+    """
 
     def run(
         q: Tensor,
@@ -28,9 +31,12 @@ def paged_attention(op: Op) -> Op:
     ) -> Tensor:
         pages = Pages(positions, math.lcm(PAGE, m or 1))
         pool = None if entries is None or m is None else pages.pool(entries, m)
+        rows = pages.pool(kv)
+        if stored is not None:
+            rows, pool = stored(rows), None if pool is None else stored(pool)
         made: Tensor = op(
             q,
-            pages.pool(kv),
+            rows,
             pool,
             selected,
             sinks.float(),

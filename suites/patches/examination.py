@@ -22,7 +22,10 @@ from fidelity.words import PatchVerdict, Question
 from suites.patches.whole_model import NANO, whole_model_checks
 
 KERNELS = Path(kernels.__file__).parent
-SHARED = ("batch.py", "checks.py", "expert_parts.py", "prepared.py", "gpu/launch.py")
+SHARED = (
+    *("batch.py", "checks.py", "expert_parts.py", "prepared.py", "fp4.py", "fp8_rows.py"),
+    *("gpu/launch.py", "gpu/rounding.py", "gpu/fp4.py"),
+)
 NEEDS = (Question.IMPLEMENTATION, Question.FORMAT, Question.PROOF)
 
 

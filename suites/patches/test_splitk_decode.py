@@ -9,6 +9,7 @@ Cost: about 15 s on one core.
 Needs: nothing but this package; a GPU with --fidelity-device=cuda.
 """
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fidelity.tensors import Case, Op, Stack
+from kernels.fp8_rows import pack
+from reference.fp8_kv import round_kv_rows
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.decode_inputs import paged_attention, plain_bf16, sequences, true_sequences
 from suites.patches.examination import Examination
@@ -25,11 +28,18 @@ from suites.patches.synthetic import bf16, head, normal, rms
 
 HEADS, DIM, WINDOW = 5, 48, 40
 FORMATS = {"q": bf16, "kv": bf16, "entries": bf16}
+ROPE, BLOCK = 16, 16
 LAYOUTS: dict[str, dict[str, Any]] = {
     "window alone": {"m": None, "topk": 0},
     "selected entries": {"m": 4, "topk": 29},
     "all entries": {"m": 16, "topk": 0},
 }
+
+
+def packed_rows(rows: Tensor) -> Tensor:
+    """Rows [B, S, D] in e4m3 with block scales, and back."""
+    flat = round_kv_rows(rows.flatten(0, 1).cpu(), rope_dim=ROPE, block=BLOCK)
+    return flat.view(rows.shape).to(rows.device)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -55,6 +65,23 @@ def test_lengths_and_sharpness(examination: Examination, layout: str) -> None:
         formats={name: f for name, f in FORMATS.items() if name != "entries" or shape["m"]},
         keep=("sinks",),
         special=("q",),
+        calls=lambda: ops.calls["patch.splitk_decode"],
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_packed_fp8_rows(examination: Examination, layout: str) -> None:
+    """Rows as `fp8_kv` declares them, read from their bytes; poisoned pages hold NaN scales."""
+    ops, generator = bound(examination), examination.generator()
+    shape: dict[str, Any] = {"heads": HEADS, "dim": DIM, "window": WINDOW, **LAYOUTS[layout]}
+    examination.patch(
+        paged_attention(ops.sparse_attention, partial(pack, rope_dim=ROPE, block=BLOCK)),
+        plain_bf16,
+        true_sequences,
+        Case(f"{layout}, packed rows", sequences(generator, [0, 17, 40, 300], **shape)),
+        dtype=torch.bfloat16,
+        formats={"kv": packed_rows, **({"entries": packed_rows} if shape["m"] else {})},
+        keep=("sinks",),
         calls=lambda: ops.calls["patch.splitk_decode"],
     )
 

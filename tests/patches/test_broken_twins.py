@@ -118,6 +118,9 @@ TWINS = [
     Twin("index_keys", "queries are not rotated with their keys",
          "return walsh_hadamard(q) if self.format.rotate else q", "return q",
          "test_needles_from_1k_to_22k_tokens"),
+    Twin("splitk_decode", "packed rows are read with one scale a row",
+         "(values * power[..., None])", "(values * power[..., :1, None])",
+         "test_packed_fp8_rows", ("all entries",), "fp8_rows.py"),
 ]  # fmt: skip
 
 

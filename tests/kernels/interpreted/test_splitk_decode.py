@@ -1,12 +1,13 @@
 import pytest
 import torch
 
+from kernels.fp8_rows import pack
 from kernels.gpu import splitk_decode as gpu
 from kernels.splitk_decode import splitk_decode
 from tests.kernels.interpreted.paged import NAN, decode_batch, filled
 
 
-def both(device, lengths, heads, dim, *, window, m, topk, randn, page_size=16):
+def both(device, lengths, heads, dim, *, window, m, topk, randn, page_size=16, rope=None):
     """The torch form on the CPU, and the kernel on the device."""
     made = []
     longest = max(lengths)
@@ -23,6 +24,11 @@ def both(device, lengths, heads, dim, *, window, m, topk, randn, page_size=16):
                 entries[row, length // m :] = NAN
         pool = filled(pages, page_size, batch.page_table, kv).to(place)
         more = filled(pages, page_size // m, batch.page_table, entries).to(place) if m else None
+        if rope is not None:
+            pool, more = (
+                None if rows is None else pack(rows, rope_dim=rope, block=16)
+                for rows in (pool, more)
+            )
         picks = None
         if topk:
             picks = torch.stack([torch.arange(topk) * 3 % (longest // m + 2) for _ in lengths])
@@ -47,4 +53,14 @@ def test_the_kernel_is_its_arithmetic(device, randn, lengths, heads, dim, window
     near, far = both(device, lengths, heads, dim, window=window, m=m, topk=topk, randn=randn)
     assert near.isfinite().all()
     torch.testing.assert_close(far, near, rtol=3e-3, atol=1e-3)  # a weight may round to the other
+    assert float((far - near).norm() / near.norm()) < 2e-5
+
+
+@pytest.mark.parametrize(("rope", "m", "topk"), [(8, 4, 30), (0, None, 0), (24, 16, 0)])
+def test_packed_rows_are_read_as_they_were_written(device, randn, rope, m, topk):
+    near, far = both(
+        device, [1, 37, 100], 3, 32 + rope, window=20, m=m, topk=topk, randn=randn, rope=rope
+    )
+    assert near.isfinite().all()
+    torch.testing.assert_close(far, near, rtol=3e-3, atol=1e-3)
     assert float((far - near).norm() / near.norm()) < 2e-5
