@@ -64,6 +64,7 @@ def write_card(folder: Path, config: NanoConfig) -> Path:
             factor=config.yarn_factor,
         ),
         _needles(results),
+        *([_transformers(results)] if "transformers" in results else []),
         _sets(results),
         _reach(results),
         _faults(results),
@@ -98,6 +99,19 @@ def _needles(results: dict[str, Any]) -> str:
         f"At 16,384 tokens (20 a depth): {far}.\n\n"
         "All depths together (20 a cell, the first row 60), by what is read and how the index "
         f"keys are stored:\n\n{second}"
+    )
+
+
+def _transformers(results: dict[str, Any]) -> str:
+    table: dict[str, dict[str, list[int]]] = results["transformers"]
+    precisions = sorted({name for row in table.values() for name in row}, reverse=True)
+    rows = [
+        [tokens, *("{} of {}".format(*row[name]) if name in row else "" for name in precisions)]
+        for tokens, row in table.items()
+    ]
+    return (
+        "## In `transformers`\n\nOne needle at each depth, greedy, on a CPU, by "
+        "`python -m benchmarks.nano_in_transformers`:\n\n" + _table(["tokens", *precisions], rows)
     )
 
 

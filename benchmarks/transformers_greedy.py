@@ -1,27 +1,32 @@
-"""Run as a script, in a process of its own: greedy answers of `transformers`, with its cache.
+"""Greedy answers of `transformers` in a process of its own; run by nano_in_transformers.py.
 
-python transformers_greedy.py FOLDER PROMPTS.json OUT.json [fp32|bf16]
+    python -P transformers_greedy.py FOLDER PROMPTS.json OUT.json fp32|bf16
+
 PROMPTS.json is a list of [ids, most new tokens]; OUT.json a list of the new ids, EOS included.
 """
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
 
-import torch
-from transformers import DeepseekV4ForCausalLM
+for ours in ("kernels", "engine"):
+    if importlib.util.find_spec(ours) is not None:
+        sys.exit(f"{ours} of the checkout can be imported here, so this is no independent process")
 
-EOS_ID = 1
+import torch  # noqa: E402
+from transformers import DeepseekV4ForCausalLM  # noqa: E402
+
+EOS_ID, PAD_ID = 1, 2
 
 
 def main() -> None:
-    folder, prompts_path, out_path, precision = sys.argv[1:5]
+    folder, prompts_path, out_path, precision = sys.argv[1:]
     torch.set_num_threads(1)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     model = DeepseekV4ForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-    prompts = json.loads(Path(prompts_path).read_text())
     answers = []
-    for ids, most in prompts:
+    for ids, most in json.loads(Path(prompts_path).read_text(encoding="utf-8")):
         with torch.no_grad():
             out = model.generate(
                 torch.tensor([ids]),
@@ -29,10 +34,10 @@ def main() -> None:
                 max_new_tokens=most,
                 do_sample=False,
                 eos_token_id=EOS_ID,
-                pad_token_id=2,
+                pad_token_id=PAD_ID,
             )
         answers.append(out[0, len(ids) :].tolist())
-    Path(out_path).write_text(json.dumps(answers))
+    Path(out_path).write_text(json.dumps(answers), encoding="utf-8")
 
 
 if __name__ == "__main__":
