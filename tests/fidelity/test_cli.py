@@ -148,8 +148,12 @@ def test_diff_pairs_claims_and_probes(suites, capfd):
     capfd.readouterr()
     assert cli.main(["diff", "one", "two"]) == 1
     output = capfd.readouterr().out
-    assert "needle/recall: pass (recall 1.000, n 21) -> fail (recall 0.455, n 22)" in output
+    assert "needle/recall: pass (recall 1.000 [0.867, 1.000], n 21) -> fail (recall 0.455" in output
+    assert "blame unknown" in output
     assert "same probes: 11 lost and 0 gained of 21" in output
+    assert output.count("    lost: trial ") == 3
+    assert "before: one" in output
+    assert "undecided: 1 of 2 claims hold" in output
     assert cli.main(["diff", "two", "one"]) == 0
     assert cli.main(["diff", "one", "one"]) == 0
     assert "no claim and no probe differs" in capfd.readouterr().out

@@ -158,5 +158,7 @@ def test_diff_names_the_part_that_changed(tmp_path):
         (tmp_path / name / "run.jsonl").write_bytes(encode(found) + b"\n")
     lines, worse = difference_lines(tmp_path / "before", tmp_path / "after")
     assert worse
-    assert "  at 512: pass (rate 1.000, n 14) -> fail (rate 0.143, n 14)" in lines
+    assert (
+        "  at 512: pass (rate 1.000 [0.807, 1.000], n 14) -> fail (rate 0.143 [0.026, 0.385], n 14)"
+    ) in lines
     assert not any(line.startswith("  over all") for line in lines)
