@@ -7,6 +7,7 @@ of two identical requests: a prompt on which these part says nothing good of the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -194,8 +195,19 @@ def held_null(details: Mapping[str, Any]) -> HeldNull | None:
 
 
 def _apart(a: ScoredToken, b: ScoredToken) -> float:
-    """Return how far the two arms' tokens lie apart in the arm that separates them more."""
-    return max(abs(own.logprob - _in(other.token_id, own)) for own, other in ((a, b), (b, a)))
+    """Return how far the two arms' tokens lie apart in the arm that separates them more.
+
+    A token that an arm does not list lies at least as far as the last that it lists; where it
+    lists nothing but its own, nothing excuses the other.
+    """
+    return max(_from_own(own, other.token_id) for own, other in ((a, b), (b, a)))
+
+
+def _from_own(own: ScoredToken, token_id: int) -> float:
+    listed = {name: value for name, value in own.top if name != own.token_id}
+    if token_id in listed:
+        return abs(own.logprob - listed[token_id])
+    return abs(own.logprob - min(listed.values())) if listed else math.inf
 
 
 def _in(token_id: int, token: ScoredToken) -> float:

@@ -15,7 +15,7 @@ from fidelity.twins.answers import Heard
 from fidelity.twins.asking import generate
 from fidelity.twins.plans import Sweep
 from fidelity.twins.prompts import prompt_of
-from fidelity.twins.running import Arms, Twin
+from fidelity.twins.twin import Arms, Twin
 
 if TYPE_CHECKING:
     from fidelity.endpoint.replies import Reply

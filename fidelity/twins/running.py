@@ -2,111 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from fidelity.errors import EndpointError, NotApplicable
+from fidelity.errors import NotApplicable
 from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.records import Finding, Part, Trial
 from fidelity.statistics.ladder import worst
-from fidelity.twins.answers import Heard, Names, tokens_of
-from fidelity.twins.comparison import (
-    Parting,
-    details_of,
-    held_null,
-    part,
-    part_texts,
-    rung_of,
-)
+from fidelity.twins.comparison import held_null
 from fidelity.twins.floor import judge_floor
-from fidelity.twins.plans import Plan, Sweep, classes_of, fresh_of_class, plans
+from fidelity.twins.judging import UNPROVEN, judged
+from fidelity.twins.plans import Plan, classes_of, fresh_of_class, plans
 from fidelity.twins.profile import profile_of
-from fidelity.twins.room import Room, room_of
+from fidelity.twins.room import room_of
 from fidelity.twins.scene import Scene
 from fidelity.verdicts.opened import CLASS_TRIALS, missed_classes
-from fidelity.words import Blame, Ladder, Outcome, Traffic
+from fidelity.words import Blame, Ladder, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from fidelity.endpoint.replies import Reply
     from fidelity.measure import Measure
+    from fidelity.twins.twin import Twin
 
 AGREE = 0.80
 """Of the prompts, in the pool and in every class that is opened by one that does not."""
-UNPROVEN = "path not taken: "
 MOST_CLASSES = 8
 """That are asked again, the most suspicious ones; a miss outside them keeps the claim from passing
 all the same, and fresh prompts do not know how their class was chosen."""
 MOST_UNPROVEN = 0.25
 """Of the prompts: that many may miss the path, by timing or for want of a full page."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arms:
-    """What both arms of one prompt were answered, and two identical requests beside them.
-
-    Attributes:
-        one: the arm that is taken for right.
-        other: the same by the path in question.
-        null: two identical requests of this server, sent between and around the arms.
-        more: further pairs of the same two paths; the pair that parts most speaks.
-        doubt: why the path is not proven; "" when it is.
-        cell: axes as they were measured.
-        seen_at: where a control's altered token must show; None: not a control.
-        texts: also hold the texts and finish reasons of the arms against each other.
-        sampled: tokens were drawn at random from a seed: other tokens from unequal probabilities
-            are what rounding does, from equal ones they are not.
-        paths: proven by this trial.
-    """
-
-    one: Heard
-    other: Heard
-    null: tuple[Heard, Heard]
-    more: tuple[tuple[Heard, Heard], ...] = ()
-    doubt: str = ""
-    cell: Mapping[str, str | int | float] = field(default_factory=dict)
-    seen_at: int | None = None
-    texts: bool = False
-    sampled: bool = False
-    paths: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Twin:
-    """One pair of paths.
-
-    Attributes:
-        name: one word, the path in question: "cached", "batched", ...
-        claim: the sentence.
-        ask: sends both arms and the null arm of one prompt.
-        sweep: the prompts, or what makes them of a server's sizes.
-        quick: prompts at that budget; likewise the others.
-        path: the capability that a deployment promises when it promises this path.
-        needs: capabilities without which there is no such claim here.
-        traffic: the highest class of any request.
-        gathers: its prompts meet at an event; otherwise one prompt is asked at a time, so that
-            "alone" is true and a fault of batches shows in the twins of batches only.
-        requests: that one prompt takes, for a plan.
-        event_tokens: that the event costs once, by what is known of the server.
-    """
-
-    name: str
-    claim: str
-    ask: Callable[[Ask, Room, Plan, Scene], Awaitable[Arms]]
-    sweep: Sweep | Callable[[Room], Sweep]
-    quick: int = 16
-    standard: int = 64
-    deep: int = 256
-    controls: int = 4
-    path: str = ""
-    needs: tuple[str, ...] = ()
-    traffic: Traffic = Traffic.PASSIVE
-    gathers: bool = False
-    requests: int = 4
-    event_tokens: Callable[[Room], int] = lambda room: 0  # noqa: ARG005 - most have no event
 
 
 class TwinRun:
@@ -283,70 +209,11 @@ def _proven(trials: Sequence[Trial]) -> tuple[Sequence[Trial], str]:
     return speak, f" (without {missing} that did not take the path)"
 
 
-def judged(arms: Arms, room: Room) -> ProbeResult:
-    """Return what came of one prompt: whether its arms agree, and where they part.
-
-    Raises:
-        EndpointError: logprobs are missing.
-    """
-    twin, null = _compared(arms, room)
-    cell: dict[str, Any] = {
-        **arms.cell,
-        "nats": float(f"{twin.nats:.3g}"),
-        "null_nats": float(f"{null.nats:.3g}"),
-    }
-    if arms.seen_at is not None:
-        return ProbeResult(
-            ok=twin.agrees or twin.first != arms.seen_at,
-            value=twin.nats,
-            cell={**cell, "must part at": arms.seen_at, "parts at": _at(twin)},
-            details=details_of(twin, null),
-        )
-    agrees = twin.agrees and null.agrees
-    if arms.doubt and agrees:  # arms that part tell enough, whichever path they took
-        return ProbeResult(ok=None, error=f"{UNPROVEN}{arms.doubt}", cell=cell)
-    rung = rung_of(twin, null)
-    details = details_of(twin, null) | {"rung": "" if rung is None else str(rung)}
-    if not agrees:
-        who = "the arms" if not twin.agrees else "two identical requests"
-        where = twin if not twin.agrees else null
-        details["parts"] = f"{who} part: {where.words}"
-        cell["parts at"] = _at(where)
-    return ProbeResult(ok=agrees, value=twin.nats, cell=cell, paths=arms.paths, details=details)
-
-
-def _compared(arms: Arms, room: Room) -> tuple[Parting, Parting]:
-    """Return the pair of arms that parts most, and the null arm."""
-    pairs = ((arms.one, arms.other), *arms.more)
-    if not room.graded:
-        found = [part_texts(_units(one.reply), _units(other.reply)) for one, other in pairs]
-        return max(found, key=_badness), part_texts(*(_units(heard.reply) for heard in arms.null))
-    names = Names()
-    names.learn(heard.reply for pair in (*pairs, arms.null) for heard in pair)
-    found = [_parted(arms, pair, names, room) for pair in pairs]
-    return max(found, key=_badness), _parted(arms, arms.null, names, room)
-
-
-def _parted(arms: Arms, pair: tuple[Heard, Heard], names: Names, room: Room) -> Parting:
-    one, other = (tokens_of(heard, names) for heard in pair)
-    lost = arms.texts and one == other and _shape(pair[0]) != _shape(pair[1])
-    try:
-        return part(one, other, dtype=room.dtype, lost=lost, sampled=arms.sampled)
-    except ValueError as error:
-        raise EndpointError(f"the arms cannot be compared: {error}") from error
-
-
-def _badness(parting: Parting) -> tuple[bool, bool, float]:
-    return (parting.lost, not parting.agrees, parting.nats)
-
-
-def _units(reply: Reply) -> tuple[Any, ...]:
-    return reply.token_ids if reply.token_ids is not None else tuple(reply.text)
-
-
-def _shape(heard: Heard) -> tuple[Any, ...]:
-    reply = heard.reply
-    return (reply.text, reply.reasoning, reply.finish_reason, reply.completion_tokens)
+def _rung(finding: Finding, trials: Sequence[Trial]) -> Ladder | None:
+    if finding.outcome is not Outcome.FAIL:
+        return None
+    rungs = [Ladder(rung) for trial in trials if (rung := trial.details.get("rung"))]
+    return worst(rungs)
 
 
 def _with_words(parts: tuple[Part, ...], words: str) -> tuple[Part, ...]:
@@ -355,14 +222,3 @@ def _with_words(parts: tuple[Part, ...], words: str) -> tuple[Part, ...]:
         return parts
     pool = msgspec.structs.replace(parts[0], reason=f"{parts[0].reason}; {words}")
     return (pool, *parts[1:])
-
-
-def _at(parting: Parting) -> int:
-    return parting.at if parting.first is None else parting.first
-
-
-def _rung(finding: Finding, trials: Sequence[Trial]) -> Ladder | None:
-    if finding.outcome is not Outcome.FAIL:
-        return None
-    rungs = [Ladder(rung) for trial in trials if (rung := trial.details.get("rung"))]
-    return worst(rungs)

@@ -8,10 +8,10 @@ import anyio
 from fidelity.endpoint.replies import Reply, Tokenized, TokenLogprob, TopToken
 from fidelity.errors import EndpointError
 from fidelity.probes.probe import Ask
+from fidelity.twins.judging import UNPROVEN, judged
 from fidelity.twins.plans import Plan
 from fidelity.twins.room import Room
 from fidelity.twins.router import ROUTED, routed_arms
-from fidelity.twins.running import UNPROVEN, judged
 from fidelity.twins.scene import Scene
 
 
