@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FLOOR_SHARE = 0.2
 """Of the rounding bound, as a mean: .05 nats in bfloat16, as much as a server may differ from
 itself. Two implementations round differently even where each repeats itself to the bit."""
+_NOT_AT_ONCE = 16
 CONCENTRATED = 4
 """A class is a place when its share of moved tokens is this many times that of all others."""
 
@@ -236,6 +237,8 @@ def _where(profile: dict[str, Any], missed: Sequence[Trial]) -> str:
         return ""
     told = [f"moved tokens are concentrated at {', '.join(profile['places'])}"]
     told = told if profile["places"] else []
+    begin = _begins_at(profile["positions"])
+    told += [f"tokens move from position {begin} on"] if begin >= _NOT_AT_ONCE else []
     residues = _common_residue(missed)
     told += [f"all {len(missed)} such texts have {residues} tokens"] if residues else []
     kinds = Counter(name for trial in missed for name in _told(trial))
@@ -247,6 +250,13 @@ def _where(profile: dict[str, Any], missed: Sequence[Trial]) -> str:
     if ties:
         told.append(f"the first divergence is a rounding tie in {sum(ties)} of {len(ties)}")
     return "; ".join(told)
+
+
+def _begins_at(positions: Sequence[Sequence[float]]) -> int:
+    """Return the first power of two from whose octave on too many tokens move; 0 for none."""
+    return next(
+        (1 << k for k, (opened, _, far) in enumerate(positions) if far > MOVED_SHARE * opened), 0
+    )
 
 
 def _told(trial: Trial) -> list[str]:
