@@ -41,6 +41,12 @@ def check_float(argument: str, tensor: Tensor, *, like: Tensor | None = None) ->
         refuse(argument, f"a tensor on {tensor.device}", f"one on {like.device}, as the others")
 
 
+def check_contiguous(argument: str, tensor: Tensor) -> None:
+    """Refuse a view of a pool: a kernel reads it by row numbers, and a copy would be too dear."""
+    if not tensor.is_contiguous():
+        refuse(argument, f"strides {list(tensor.stride())}", "a contiguous tensor")
+
+
 def check_finite_eps(argument: str, value: float) -> None:
     """Refuse an epsilon that is negative, infinite or NaN."""
     if not 0 <= value < float("inf"):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.checks import check_shape, refuse
+from kernels.checks import check_contiguous, check_shape, refuse
 from kernels.fp8_kv import block_exponents
 from kernels.index_keys import E8M0_BIAS, E8M0_NAN
 
@@ -47,6 +47,7 @@ class Fp8Rows(NamedTuple):
             if part.dtype is not dtype or part.device != self.codes.device:
                 refuse(argument, f"{part.dtype} on {part.device}", f"{dtype}, all on one device")
             check_shape(argument, part, *self.codes.shape[:2], -1)
+            check_contiguous(argument, part)
         if not self.scales.shape[2] or self.codes.shape[2] % self.scales.shape[2]:
             refuse(
                 argument, f"{self.scales.shape[2]} scales", f"a divisor of {self.codes.shape[2]}"
@@ -61,7 +62,8 @@ def pack(rows: Tensor, *, rope_dim: int, block: int) -> Fp8Rows:
     scaled = groups / torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
     codes = scaled.nan_to_num().to(torch.float8_e4m3fn).view(torch.uint8).flatten(2)
     scales = torch.where(finite, exponent + E8M0_BIAS, E8M0_NAN)[..., 0].to(torch.uint8)
-    return Fp8Rows(codes, scales, rows[..., plain:].bfloat16())
+    tail = rows[..., plain:].bfloat16().contiguous()  # of bf16 rows it would be a view
+    return Fp8Rows(codes, scales, tail)
 
 
 def unpack(pool: Fp8Rows) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kernels.baseline.indexer import check_index_select, select_top
 from kernels.batch import PagedBatch
-from kernels.checks import check_float, refuse
+from kernels.checks import check_contiguous, check_float, refuse
 from kernels.index_keys import IndexKeys, KeyStorage, walsh_hadamard
 from kernels.patch import Installation, kernel_patch
 
@@ -30,6 +30,8 @@ def check_decode(
     check_index_select(q, weights, storage, m=m, topk=topk, batch=batch)
     check_float("q", q)
     check_float("weights", weights, like=q)
+    for tensor in storage.tensors():
+        check_contiguous("storage", tensor)
     if storage.codes.device != q.device:
         refuse("storage", f"keys on {storage.codes.device}", f"keys on {q.device}, as q")
 

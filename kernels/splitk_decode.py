@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kernels.baseline.attention import check_attention, entry_rows, window_rows
 from kernels.batch import PagedBatch
-from kernels.checks import check_float, refuse
+from kernels.checks import check_contiguous, check_float, refuse
 from kernels.fp8_rows import Fp8Rows, unpack
 from kernels.patch import Installation, kernel_patch
 
@@ -58,6 +58,7 @@ def _shape(argument: str, pool: Pool, q: Tensor) -> Tensor:
     """A tensor of the pool's shape, without values."""
     if not isinstance(pool, Fp8Rows):
         check_float(argument, pool, like=q)
+        check_contiguous(argument, pool)
         return pool
     pool.check(argument)
     if pool.codes.device != q.device:

@@ -6,6 +6,7 @@ import torch
 from kernels import Settings, bind
 from kernels.fp4 import quantise
 from kernels.fp8_kv import round_rows
+from kernels.fp8_rows import pack
 from kernels.mhc_bf16 import mhc_pre
 from kernels.patch import PatchUnsupported
 from kernels.swiglu_clamp import swiglu
@@ -153,6 +154,27 @@ def test_the_others_refuse_in_words(ragged, randn):
             randn(1, 2, 24), randn(9, 16, 24), None, None, randn(2),
             window=3, m=None, scale=float("inf"), batch=batch,
         )  # fmt: skip
+
+
+def test_views_of_pools_are_refused(ragged, randn):
+    batch = ragged.scattered([9], 16).batch([(0, 8, 9)])
+    attention = ops_with("splitk_decode").sparse_attention
+    options = {"window": 3, "m": None, "scale": 0.3, "batch": batch}
+    view = randn(9, 16, 40)[..., :24]
+    with pytest.raises(ValueError, match=r"window_pool: got strides .*; accepted: a contiguous"):
+        attention(randn(1, 2, 24), view, None, None, randn(2), **options)
+    packed = pack(randn(9, 16, 24).bfloat16(), rope_dim=8, block=16)
+    attention(randn(1, 2, 24), packed, None, None, randn(2), **options)
+    view = packed._replace(tail=randn(9, 16, 24).bfloat16()[..., 16:])
+    with pytest.raises(ValueError, match=r"window_pool: got strides"):
+        attention(randn(1, 2, 24), view, None, None, randn(2), **options)
+    with pytest.raises(ValueError, match=r"window_pool: got torch.float32 on cpu"):
+        attention(
+            randn(1, 2, 24), packed._replace(tail=packed.tail.float()), None, None, randn(2),
+            **options,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match=r"entries_pool: got Tensor; accepted: rows of the same"):
+        attention(randn(1, 2, 24), packed, randn(9, 4, 24), None, randn(2), **options | {"m": 4})
 
 
 @pytest.mark.parametrize(

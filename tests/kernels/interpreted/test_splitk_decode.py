@@ -7,7 +7,20 @@ from kernels.splitk_decode import splitk_decode
 from tests.kernels.interpreted.paged import NAN, decode_batch, filled
 
 
-def both(device, lengths, heads, dim, *, window, m, topk, randn, page_size=16, rope=None):
+def both(
+    device,
+    lengths,
+    heads,
+    dim,
+    *,
+    window,
+    m,
+    topk,
+    randn,
+    page_size=16,
+    rope=None,
+    dtype=torch.float32,
+):
     """The torch form on the CPU, and the kernel on the device."""
     made = []
     longest = max(lengths)
@@ -26,7 +39,7 @@ def both(device, lengths, heads, dim, *, window, m, topk, randn, page_size=16, r
         more = filled(pages, page_size // m, batch.page_table, entries).to(place) if m else None
         if rope is not None:
             pool, more = (
-                None if rows is None else pack(rows, rope_dim=rope, block=16)
+                None if rows is None else pack(rows.to(dtype), rope_dim=rope, block=16)
                 for rows in (pool, more)
             )
         picks = None
@@ -56,10 +69,20 @@ def test_the_kernel_is_its_arithmetic(device, randn, lengths, heads, dim, window
     assert float((far - near).norm() / near.norm()) < 2e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rope", "m", "topk"), [(8, 4, 30), (0, None, 0), (24, 16, 0)])
-def test_packed_rows_are_read_as_they_were_written(device, randn, rope, m, topk):
+def test_packed_rows_are_read_as_they_were_written(device, randn, rope, m, topk, dtype):
     near, far = both(
-        device, [1, 37, 100], 3, 32 + rope, window=20, m=m, topk=topk, randn=randn, rope=rope
+        device,
+        [1, 37, 100],
+        3,
+        32 + rope,
+        window=20,
+        m=m,
+        topk=topk,
+        randn=randn,
+        rope=rope,
+        dtype=dtype,
     )
     assert near.isfinite().all()
     torch.testing.assert_close(far, near, rtol=3e-3, atol=1e-3)
