@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FLOOR_SHARE = 0.2
 """Of the rounding bound, as a mean: .05 nats in bfloat16, as much as a server may differ from
 itself. Two implementations round differently even where each repeats itself to the bit."""
+_NEARLY = 0.6
+_LEAST_OPEN = 20
 _NOT_AT_ONCE = 16
 CONCENTRATED = 4
 """A class is a place when its share of moved tokens is this many times that of all others."""
@@ -214,21 +216,31 @@ def _texts_by_residue(trials: Sequence[Trial], modulus: int) -> list[list[int]]:
 
 
 def _places(residues: list[list[float]]) -> list[str]:
-    """Return the residues of the position at which moved tokens are concentrated."""
-    found: list[str] = []
-    for modulus in MODULI:
-        rows = _folded(residues, modulus)
-        opened, moved = sum(row[0] for row in rows), sum(row[2] for row in rows)
-        for residue, (n, _, far) in enumerate(rows):
-            rest = (moved - far) / (opened - n) if opened > n else 0.0
-            if n >= 20 and far / n > MOVED_SHARE and far / n > CONCENTRATED * rest:
-                found.append(
-                    f"position = {residue} mod {modulus} ({far:.0f} of {n:.0f} moved,"
-                    f" {rest:.1%} elsewhere)"
-                )
-        if found:
-            return found[:3]  # a coarser modulus explains the finer ones
-    return found
+    """Return the residues of the position at which moved tokens are concentrated.
+
+    Of several moduli the coarsest that is nearly as pure as the purest: a fault at 5 mod 16 is
+    concentrated at 1 mod 4 too, and at 5 mod 64.
+    """
+    found = [_concentrated(_folded(residues, modulus)) for modulus in MODULI]
+    purest = max((share for classes in found for share, _ in classes), default=0.0)
+    for classes in found:
+        if classes and classes[0][0] >= _NEARLY * purest:
+            return [words for _, words in classes[:3]]
+    return []
+
+
+def _concentrated(rows: list[list[float]]) -> list[tuple[float, str]]:
+    """Return (share of moved tokens, words) of the classes that stand out, the purest first."""
+    opened, moved = sum(row[0] for row in rows), sum(row[2] for row in rows)
+    found = []
+    for residue, (n, _, far) in enumerate(rows):
+        rest = (moved - far) / (opened - n) if opened > n else 0.0
+        share = far / n if n >= _LEAST_OPEN else 0.0
+        if share > MOVED_SHARE and share > CONCENTRATED * rest:
+            place = f"position = {residue} mod {len(rows)}"
+            words = f"{place} ({far:.0f} of {n:.0f} moved, {rest:.1%} elsewhere)"
+            found.append((share, words))
+    return sorted(found, reverse=True)
 
 
 def _where(profile: dict[str, Any], missed: Sequence[Trial]) -> str:
