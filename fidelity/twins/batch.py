@@ -165,6 +165,7 @@ REORDERED = Twin(
     name="reordered",
     claim="requests that run at once are answered alike in either order of arrival",
     ask=reordered_arms,
+    path="chat",
     quick=18,
     sweep=Sweep(low=81, high=100, answers=(12,), at_boundaries=False),
     traffic=Traffic.LOAD,

@@ -88,6 +88,7 @@ AGED = Twin(
     name="aged",
     claim=f"a request is answered alike early in a server's life and {REQUESTS_BETWEEN} later",
     ask=aged_arms,
+    path="chat",
     sweep=Sweep(low=81, high=200, answers=(8,), one_chunk=True, at_boundaries=False),
     gathers=True,
     requests=3,

@@ -194,6 +194,7 @@ DECODED = Twin(
     name="decoded",
     claim="tokens have the same logprobs when decoded one by one as when prefilled at once",
     ask=decoded_arms,
+    path="prompt_logprobs",
     sweep=Sweep(low=81, high=330, answers=(16, 33, 66, 130)),
     needs=("completions", "prompt_logprobs", "token_ids", "logprobs", "cached_tokens"),
     requests=3,

@@ -57,6 +57,7 @@ ROUTED = Twin(
     name="routed",
     claim="a prompt is answered alike through the router and by a worker itself",
     ask=routed_arms,
+    path="chat",
     sweep=Sweep(low=81, high=330, answers=(8,)),
     requests=5,
 )

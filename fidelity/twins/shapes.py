@@ -100,6 +100,7 @@ STREAMED = Twin(
     name="streamed",
     claim="a streamed answer has the tokens, logprobs and text of the same answer in one piece",
     ask=streamed_arms,
+    path="stream",
     sweep=Sweep(
         low=81,
         high=130,
@@ -114,6 +115,7 @@ RENDERED = Twin(
     name="rendered",
     claim="a chat has the tokens and logprobs of a completion of its rendered prompt",
     ask=rendered_arms,
+    path="tokenize",
     sweep=Sweep(low=81, high=200, answers=(8,), kinds=("turns=1", "turns=2"), one_chunk=True),
     needs=("completions", "tokenize"),
     requests=4,
