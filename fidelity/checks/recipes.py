@@ -17,6 +17,7 @@ from fidelity.checks import (
 )
 from fidelity.checks.conversation import one_message_probe, turns_probe
 from fidelity.errors import ConfigError
+from fidelity.gain.reading import Reading, gain_probe
 from fidelity.probes.dialogue import Outline, Shape
 from fidelity.probes.needles import NeedleKind
 from fidelity.probes.probe import Probe
@@ -96,6 +97,12 @@ def _canary(arguments: dict[str, Any]) -> Probe:
     )
 
 
+def _gain(arguments: dict[str, Any]) -> Probe:
+    altered = str(arguments.pop("altered"))
+    kind = NeedleKind(arguments.pop("kind"))
+    return gain_probe(Reading(kind=kind, **arguments), altered=altered)
+
+
 _BUILDERS: dict[str, Callable[[dict[str, Any]], Probe]] = {
     "needle_probe": _needle,
     "turns_probe": _turns,
@@ -107,4 +114,5 @@ _BUILDERS: dict[str, Callable[[dict[str, Any]], Probe]] = {
     "bystander_probe": _bystander,
     "gauges_probe": _gauges,
     "canary_probe": _canary,
+    "gain_probe": _gain,
 }

@@ -189,6 +189,7 @@ def gain_probe(reading: Reading, *, altered: Altered = FACT) -> Probe:
             "depth_frac": reading.depth_frac,
             "kind": str(reading.kind),
             "both_ways": reading.both_ways,
+            "bound_nats": reading.bound_nats,
             "altered": altered,
         },
         cost_tokens=reading.tokens * requests,

@@ -17,6 +17,7 @@ from fidelity.checks.conversation import one_message_probe, turns_probe
 from fidelity.checks.recall import needle_probe
 from fidelity.checks.recipes import rebuild
 from fidelity.errors import ConfigError
+from fidelity.gain.reading import RIVAL, Reading, gain_probe
 from fidelity.probes.dialogue import Outline, Shape
 from fidelity.probes.needles import NeedleKind
 from fidelity.words import Traffic
@@ -51,6 +52,18 @@ PROBES = [
     abort.undisturbed_probe(PLAN, abort_plans.Pace(), without_facts=True),
     bystanders.bystander_probe(seed="6", victims=3, hows=[abort_plans.How.CLOSE]),
     gauges.gauges_probe(seed="7", victims=5, hows=[abort_plans.How.CALL]),
+    gain_probe(
+        Reading(
+            seed="9",
+            row_tokens=256,
+            tokens=251,
+            depth_frac=0.5,
+            kind=NeedleKind.NEAR_DUPLICATE,
+            both_ways=True,
+            bound_nats=0.25,
+        ),
+        altered=RIVAL,
+    ),
     leak.canary_probe(seed="8", size=4, member=2, beside=[("other", 3)], traffic=Traffic.LOAD),
 ]
 
