@@ -7,8 +7,8 @@ Why it breaks in practice: caches, locks, evictions and clean-ups are right one 
   some order that nobody thought of.
 A failure means: state of one request reached another. The shortest script that shows it lies in
   the run's folder, to be replayed and to be committed as a test.
-Cost: 12 games of up to 10 requests, each answer asked twice (about 200 requests, 60k tokens); a
-  failure is shortened with up to 60 games more.
+Cost: 10 games of up to 12 requests, each answer asked twice (170 requests, 85k tokens, a quarter
+  of them cached); a failure is shortened with up to 60 games more.
 Needs: chat; logprobs compare numbers, without them only facts; a flush, logprobs of given text or a
   cache salt isolate the very same tokens. Aborts by call, floods and flushes need disruptive
   traffic, more than two strangers load.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fidelity.fuzz.abilities import can_of, rules_of
 from fidelity.fuzz.hunt import Hunt, Hunted, Limits, recipe_of
-from fidelity.fuzz.judging import finding_of, null_finding_of
+from fidelity.fuzz.isolation import Way
+from fidelity.fuzz.judging import doubted, finding_of, null_finding_of
 from fidelity.fuzz.moves import Kind, Move, Moves, digest, requests_of
 from fidelity.fuzz.phrasing import script_of
 from fidelity.fuzz.trying import script_probe
@@ -60,10 +61,22 @@ def findings_of(
         reason += f"; to see it again: {command}" if command else ""
     total = sum(requests_of(_moves(t.recipe)) for t in found.trials)
     what = f"{len(found.trials)} random scripts of {total} requests"
+    finding = finding_of(measure, trials, reason=reason, what=what)
     return (
-        finding_of(measure, trials, reason=reason, what=what),
+        finding if _confirmed(found) else doubted(finding),
         null_finding_of(measure, [*trials, *found.again]),
     )
+
+
+def _confirmed(found: Hunted) -> bool:
+    """False when answers alone were compared, and other words did not show it each time.
+
+    With the very same tokens a difference refutes by itself. With another first line a wrong
+    answer may be a slip of the model, which other words do not repeat.
+    """
+    if found.shortest is None or found.shortest[1].cell.get("isolation") != Way.OTHER_LINE:
+        return True
+    return all(trial.ok is False for trial in found.again)
 
 
 def _moves(recipe: dict[str, object]) -> Moves:

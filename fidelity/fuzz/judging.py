@@ -35,6 +35,22 @@ def finding_of(measure: Measure, trials: Sequence[Trial], *, reason: str, what: 
     return msgspec.structs.replace(found, reason=reason)
 
 
+def doubted(finding: Finding) -> Finding:
+    """Return a failure that may be a slip of the model as what it is: inconclusive."""
+    if finding.outcome is not Outcome.FAIL:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=f"{finding.reason}; with another first line only answers can be compared, and other"
+        " words did not show it each time: a slip of the model, or a fault that comes and goes",
+        ladder=None,
+        blame=None,
+        p_value=None,
+        provisional=False,
+    )
+
+
 def null_finding_of(measure: Measure, trials: Sequence[Trial]) -> Finding:
     """Decide that isolated requests, asked twice, agree with themselves."""
     nulls = null_of(trials)

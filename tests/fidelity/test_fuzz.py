@@ -10,8 +10,9 @@ import pytest
 from fidelity.endpoint.replies import Reply, TokenLogprob, TopToken
 from fidelity.errors import ConfigError, TrafficRefused
 from fidelity.fuzz.abilities import declared_dtype, flood_lines, pool_tokens
+from fidelity.fuzz.claiming import findings_of
 from fidelity.fuzz.comparing import compare
-from fidelity.fuzz.hunt import AGAIN, SHRINK, Hunt, Limits
+from fidelity.fuzz.hunt import AGAIN, SHRINK, Hunt, Hunted, Limits
 from fidelity.fuzz.isolation import Alone, Way, alone, way_of
 from fidelity.fuzz.moves import (
     Kind,
@@ -29,7 +30,8 @@ from fidelity.fuzz.script import Abort, Chat, Flood, Flush, Script, read_script,
 from fidelity.fuzz.shrinking import smaller
 from fidelity.fuzz.writing import in_words, write_files
 from fidelity.records import Trial
-from fidelity.words import Ladder, Score, Traffic
+from fidelity.verdicts.decisions import Claim, all_true_finding
+from fidelity.words import Ladder, Outcome, Score, Traffic
 
 GAME = (
     Move(kind=Kind.OPEN, facts=4, which=1),
@@ -502,3 +504,43 @@ def test_a_script_file_is_json_that_people_can_read():
     text = written(script_of(GAME, seed="a")).decode()
     assert json.loads(text)["steps"][0]["op"] == "chat"
     assert len(text.splitlines()) > 20
+
+
+@pytest.mark.parametrize(
+    ("way", "again", "outcome"),
+    [
+        (Way.FLUSH, (True, True), Outcome.FAIL),
+        (Way.OTHER_LINE, (False, False), Outcome.FAIL),
+        (Way.OTHER_LINE, (False, True), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_wrong_answer_that_other_words_do_not_repeat_is_no_proof(way, again, outcome):
+    class Measured(FakeMeasure):
+        folder = None
+
+        def all_true_finding(self, trials, *, title, ladder=None):
+            claim = Claim(id="c", suite="stateful", title="t")
+            return all_true_finding(claim, trials, title=title, ladder=ladder)
+
+    moves = (Move(kind=Kind.OPEN, facts=2),)
+
+    def trial(name, ok):
+        return Trial(
+            id=name,
+            claim="c",
+            suite="stateful",
+            probe="script",
+            key=name,
+            ok=ok,
+            cell={"isolation": str(way), "null": "agrees"},
+            recipe={"moves": msgspec.to_builtins(moves)},
+        )
+
+    failed = trial("a", ok=False)
+    found = Hunted(
+        trials=[failed],
+        shortest=(moves, failed),
+        again=[trial(f"again {i}", ok=ok) for i, ok in enumerate(again)],
+    )
+    first, _ = findings_of(Measured(lambda moves: False), found, None)
+    assert first.outcome is outcome
