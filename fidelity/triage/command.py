@@ -169,6 +169,7 @@ async def _inquire(
         most_requests=order.requests,
         most_seconds=order.seconds,
         seed=settings.seed,
+        seeded=deployment.capabilities.has("seed"),
     )
     inquiry = Inquiry(
         desk=desk,

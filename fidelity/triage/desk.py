@@ -103,8 +103,10 @@ class Desk:
         most_requests: int,
         most_seconds: float,
         seed: int,
+        seeded: bool = True,
     ) -> None:
-        """Send nothing yet."""
+        """Send nothing yet; `seeded`: the server takes a seed."""
+        self._seeded = seeded
         self.client = client
         self.judge = judge
         self._journal = journal
@@ -223,7 +225,7 @@ class Desk:
             max_tokens=max_tokens,
             tools=conversation.tools,
             temperature=0.0 if greedy else temperature,
-            seed=None if greedy else self._seed + self.requests,
+            seed=self._seed + self.requests if self._seeded and not greedy else None,
             stop=stop,
             thinking=thinking,
             extra=params,

@@ -122,7 +122,8 @@ class Inquiry:
                 original=chat,
                 facts=facts,
                 mode=mode,
-                repeats=min(3, self.repeats),
+                # so often that a server which fails alike is not taken for a healthy one
+                repeats=max(min(3, self.repeats), tries_for(arms[mode])),
                 hops=self.hops,
                 stock=self.stock,
             )

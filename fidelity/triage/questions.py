@@ -168,7 +168,7 @@ async def stock(case: Case) -> Answer:
 async def _elsewhere(
     case: Case, name: str, others: Mapping[str, Deployment | str], *, elsewhere: str
 ) -> Answer:
-    said, tries, healthy = [], [], []
+    said, tries, asked = [], [], []
     for other, deployment in others.items():
         if isinstance(deployment, str):
             said.append(f"{other} does not answer ({deployment[:160]})")
@@ -183,10 +183,10 @@ async def _elsewhere(
         said.append(f"{other}: {tally.words}")
         tries += tally.tries
         if tally.judged:
-            healthy.append(tally.never)
+            asked.append(tally)
     words = "; ".join(said)
-    if not healthy:
-        return says(Answered.OPEN, words, tries)
-    if any(healthy):
+    if any(tally.never for tally in asked):
         return says(Answered.POINTS, f"only here, not {elsewhere}: {words}", tries)
-    return says(Answered.CLEARED, f"yes: {words}", tries)
+    if asked and all(tally.always for tally in asked):
+        return says(Answered.CLEARED, f"yes: {words}", tries)
+    return says(Answered.OPEN, words, tries)

@@ -14,7 +14,8 @@ from typing import Any
 _TIME = re.compile(r"^\s*\[([^\]]{4,40})\]\s*")
 _TEXT_LINE = re.compile(r"Receive OpenAI: obj=")
 _SHORTENED_TEXT = re.compile(r"""['"] \.\.\. ['"]""")
-_SHORTENED_JSON = re.compile(r"^.{1024}\.\.\..{1024}\Z", re.DOTALL)
+_HALF = 1024
+_SHORTENED_JSON = re.compile(rf"^.{{{_HALF}}}\.\.\..{{{_HALF}}}\Z", re.DOTALL)
 """Level 2 keeps so many characters of each end; a text of exactly this length is one of those."""
 
 
@@ -70,7 +71,8 @@ def _is_shortened(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(_is_shortened(item) for item in value.values())
     if isinstance(value, list):
-        return "..." in value or any(_is_shortened(item) for item in value)
+        cut = len(value) == 2 * _HALF + 1 and value[_HALF] == "..."
+        return cut or any(_is_shortened(item) for item in value)
     return False
 
 

@@ -135,6 +135,8 @@ def test_a_shortened_entry_is_refused_with_the_level_that_keeps_it_whole(tmp_pat
     for content in (text, line):
         with pytest.raises(ConfigError, match=r"shortened its texts.*--log-requests-level 3"):
             read_conversation(_file(tmp_path, content))
+    whole = {"messages": [_user("a")], "stop": ["..."]}
+    assert read_conversation(_file(tmp_path, json.dumps(whole))).params["stop"] == ["..."]
 
 
 # ---- taking apart
