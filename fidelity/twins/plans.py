@@ -66,6 +66,7 @@ class Sweep:
         answers: lengths of the answer, dealt out evenly.
         kinds: values of a further axis, "axis=value", dealt out evenly.
         at_boundaries: n-1, n and n+1 of each boundary of the server come first.
+        past_a_page: every prompt is longer than a page, so that some of it can be cached.
         one_chunk: prompt and answer stay within one chunk of the server, where it tells its size.
         stride: odd; neighbouring prompts step by it, so residues of a power of two all come.
     """
@@ -75,22 +76,24 @@ class Sweep:
     answers: Sequence[int]
     kinds: Sequence[str] = ("",)
     at_boundaries: bool = True
+    past_a_page: bool = False
     one_chunk: bool = False
     stride: int = 9
 
-    def highest(self, room: Room) -> int:
-        """Return the longest prompt that this server takes within the limits of the sweep."""
-        most = self.high
+    def fitted(self, room: Room) -> "Sweep":
+        """Return the sweep with its limits drawn in to what this server can take."""
+        low = max(self.low, (room.page or 0) + 2) if self.past_a_page else self.low
+        high = max(self.high, low + 15)
         if room.limit_tokens is not None:
-            most = min(most, room.limit_tokens - max(self.answers) - 8)
+            high = min(high, room.limit_tokens - max(self.answers) - 8)
         if self.one_chunk and room.chunk is not None:
-            most = min(most, max(room.chunk - 8, self.low))
-        return most
+            high = min(high, room.chunk - 8)
+        return replace(self, low=low, high=max(low, high))
 
 
 def plans(sweep: Sweep, room: Room, *, seed: int | str, count: int) -> list[Plan]:
     """Return `count` prompts: boundaries first, then lengths whose residues have not come yet."""
-    high = sweep.highest(room)
+    high = sweep.high
     draw = random.Random(f"twins {seed} {sweep.low} {high}")  # noqa: S311 - prompts, not secrets
     lengths: list[tuple[int, str]] = []
     if sweep.at_boundaries:
@@ -105,16 +108,14 @@ def plans(sweep: Sweep, room: Room, *, seed: int | str, count: int) -> list[Plan
     return _dealt_out(sweep, lengths, draw, f"{seed}")
 
 
-def fresh_of_class(
-    sweep: Sweep, room: Room, name: str, *, seed: int | str, count: int
-) -> list[Plan]:
+def fresh_of_class(sweep: Sweep, name: str, *, seed: int | str, count: int) -> list[Plan]:
     """Return new prompts of exactly one class; every other axis varies as in the sweep.
 
     Raises:
         ConfigError: no class of that name.
     """
     axis, _, value = name.partition("=")
-    high = sweep.highest(room)
+    high = sweep.high
     draw = random.Random(f"twins class {seed} {name}")  # noqa: S311 - prompts, not secrets
     lengths = _spread(sweep, high, draw, (), count)
     if axis.startswith("residue_"):

@@ -50,7 +50,8 @@ class TwinRun:
         measure.allow(twin.traffic)
         measure.needs(*twin.needs)
         self.room = room_of(measure)
-        self.sweep = twin.sweep(self.room) if callable(twin.sweep) else twin.sweep
+        sweep = twin.sweep(self.room) if callable(twin.sweep) else twin.sweep
+        self.sweep = sweep.fitted(self.room)
 
     def asked(self) -> list[Trial]:
         """Ask every prompt, and those of each class with one that does not agree."""
@@ -124,7 +125,7 @@ class TwinRun:
         return classes_of(self.sweep, trial)
 
     def _fresh(self, name: str, count: int) -> list[Probe]:
-        found = fresh_of_class(self.sweep, self.room, name, seed=self.measure.seed, count=count)
+        found = fresh_of_class(self.sweep, name, seed=self.measure.seed, count=count)
         scene = Scene()
         return [self._probe(plan, scene) for plan in found]
 

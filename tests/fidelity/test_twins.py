@@ -189,7 +189,16 @@ class TestPlans:
 
     def test_one_chunk_stays_within_one(self):
         one = Sweep(low=81, high=330, answers=(8,), one_chunk=True)
-        assert max(plan.length for plan in plans(one, ROOM, seed=1, count=60)) + 8 <= 256
+        found = plans(one.fitted(ROOM), ROOM, seed=1, count=60)
+        assert max(plan.length for plan in found) + 8 <= 256
+
+    def test_what_must_be_cached_is_longer_than_a_page_of_any_size(self):
+        cached = Sweep(low=81, high=330, answers=(8,), one_chunk=True, past_a_page=True)
+        for page, chunk in ((16, 256), (64, 256), (128, 256), (256, 512), (512, None)):
+            room = Room(page=page, chunk=chunk, limit_tokens=4096)
+            found = plans(cached.fitted(room), room, seed=1, count=30)
+            assert len({plan.key for plan in found}) == 30
+            assert min(plan.length for plan in found) > page + 1
 
     @pytest.mark.parametrize(
         ("name", "holds"),
@@ -204,7 +213,7 @@ class TestPlans:
         ],
     )
     def test_a_class_is_asked_with_prompts_of_exactly_that_class(self, name, holds):
-        found = fresh_of_class(SWEEP, ROOM, name, seed=1, count=22)
+        found = fresh_of_class(SWEEP, name, seed=1, count=22)
         assert len({plan.key for plan in found}) == 22
         assert all(holds(plan) for plan in found)
         assert all(81 <= plan.length <= 330 for plan in found)
@@ -215,7 +224,7 @@ class TestPlans:
         for plan in plans(SWEEP, ROOM, seed=1, count=20):
             trial = Trial(id="t", claim="c", suite="s", probe="p", cell=plan.cell)
             for name in classes_of(SWEEP, trial):
-                assert fresh_of_class(SWEEP, ROOM, name, seed=1, count=3)
+                assert fresh_of_class(SWEEP, name, seed=1, count=3)
 
 
 class TestScene:
