@@ -66,11 +66,16 @@ def resolve(
     family = max(len(planned), len(findings))
     steps = holm(fails, family=family)
     by_name = {step.name: step for step in steps}
+    controls = list(controls)
     blind = _blind_suites(controls)
+    sighted = _sighted_claims(controls)
     order = {name: rank for rank, name in enumerate(planned)}
     names = sorted(findings, key=lambda claim: order.get(claim, len(order)))
     settled = attributed(
-        [_settle(findings[name], by_name.get(name), family, blind) for name in names],
+        [
+            _settle(findings[name], by_name.get(name), family, {} if name in sighted else blind)
+            for name in names
+        ],
         longest_miss=longest_miss,
     )
     changed = [final for final in settled if final != findings[final.claim]]
@@ -85,6 +90,18 @@ def _blind_suites(controls: Iterable[Control]) -> dict[str, Control]:
         for control in controls
         if control.control is ControlKind.POSITIVE and not control.ok
     }
+
+
+def _sighted_claims(controls: Iterable[Control]) -> set[str]:
+    """Return the claims whose own positive controls all failed, as they must.
+
+    They have shown that they see damage; a blind control of another claim says nothing of them.
+    """
+    own: dict[str, bool] = {}
+    for control in controls:
+        if control.control is ControlKind.POSITIVE:
+            own[control.claim] = own.get(control.claim, True) and control.ok
+    return {claim for claim, ok in own.items() if ok}
 
 
 def _settle(

@@ -146,6 +146,23 @@ def test_a_suite_whose_positive_control_does_not_fail_is_inconclusive():
     assert other.exit_code == 0
 
 
+def test_a_claim_that_has_shown_its_own_sight_is_not_blinded_by_another():
+    blind = Control(
+        claim="s/p0",
+        suite="s",
+        control=ControlKind.POSITIVE,
+        what="a delta is dropped",
+        expected="fail",
+        observed="right in 1 of 1 trials",
+        ok=False,
+    )
+    own = Control(**{**_fields(blind), "claim": "s/p1", "ok": True})
+    half = [Control(**{**_fields(blind), "claim": "s/p2", "ok": ok}) for ok in (True, False)]
+    resolution, _ = settle(passes(4), controls=[blind, own, *half])
+    outcomes = {f.claim: f.outcome for f in resolution.findings}
+    assert [name for name, outcome in outcomes.items() if outcome is Outcome.PASS] == ["s/p1"]
+
+
 def _fields(control):
     return {name: getattr(control, name) for name in control.__struct_fields__}
 
