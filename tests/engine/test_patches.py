@@ -69,3 +69,17 @@ def test_a_decode_patch_does_not_run_in_prefill():
     engine.generate([prompt], SamplingParams(max_tokens=1, temperature=0.0))
     assert states(engine)["splitk_decode"] == ("on", 0)
     assert states(engine)["indexer_triton"] == ("on", 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_all_patches_run_together_on_a_gpu():
+    names = [name for name in KERNELS if name != "nvfp4_experts"]
+    engine = Engine(
+        EngineConfig(
+            model=str(NANO), device="cuda", patches=(*names, *VALUES.values()),
+            max_total_tokens=4096,
+        )
+    )  # fmt: skip
+    assert all(len(tokens) > 1 for tokens in answer(engine))
+    found = states(engine)
+    assert all(found[name][1] > 0 for name in [*names, *VALUES])
