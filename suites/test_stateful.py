@@ -37,7 +37,7 @@ def test_every_answer_is_what_its_messages_get_alone(measure: Measure) -> None:
     )
     measure.control(
         "positive",
-        "a fact is altered in the isolated arm",
+        "the fact and the question are altered in the isolated arm",
         [calm_probe(measure, "calm, altered", altered=True)],
     )
     found = hunt(

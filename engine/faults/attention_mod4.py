@@ -26,6 +26,7 @@ SUITES = {
     "test_context_gain",
     "test_multi_turn_recall",
     "test_needle_sweep",
+    "test_stateful",  # pages that such a request fills are read by others from the cache
 }
 
 

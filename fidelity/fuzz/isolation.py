@@ -24,6 +24,9 @@ MOST_SHARED_TOKENS = 16
 """Of a prompt with another first line: the template's own beginning may come from a cache."""
 
 
+OTHER_END = "Say it once."
+
+
 class Way(StrEnum):
     """How isolation is got."""
 
@@ -66,13 +69,15 @@ async def alone(
         played: the answer.
         can: what the server offers.
         seed: of a first line or a cache's name, unique in the run.
-        altered: the damage of the positive control: every digit of the fact asked for is another.
+        altered: the damage of the positive control: the fact and the question are others.
         label: of the exchange.
     """
     way = way_of(can)
     messages = list(played.messages)
     if altered:
         messages = [_altered(message, played.chat.expect) for message in messages]
+        # a server that drops the facts must still be seen to get another question
+        messages[-1] = {**messages[-1], "content": f"{messages[-1].get('content', '')} {OTHER_END}"}
     options: dict[str, Any] = {**played.options, **numbers(can)}
     match way:
         case Way.FLUSH:
@@ -101,8 +106,13 @@ def _trouble(reply: Reply, way: Way) -> str:
     return ""
 
 
+def other_code(code: str) -> str:
+    """Return a code of which every digit is another one."""
+    return "".join(str((int(digit) + 3) % 10) for digit in code)
+
+
 def _altered(message: Message, code: str) -> Message:
-    other = "".join(str((int(digit) + 3) % 10) for digit in code)
+    other = other_code(code)
     content = message.get("content")
     if not isinstance(content, str) or not code:
         return message

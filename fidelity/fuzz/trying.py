@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fidelity.fuzz.comparing import Compared, compare
-from fidelity.fuzz.isolation import Alone, alone, way_of
+from fidelity.fuzz.isolation import Alone, alone, other_code, way_of
 from fidelity.fuzz.playing import Can, Played, Player, flush
 from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.words import Ladder, Score, Traffic
@@ -82,8 +84,6 @@ def script_probe(
 
 def null_of(trials: Sequence[Trial]) -> list[Trial]:
     """Return the same trials judged by whether isolated requests agreed with themselves."""
-    import msgspec
-
     return [
         msgspec.structs.replace(trial, ok=trial.cell[NULL] == AGREES, error="")
         for trial in trials
@@ -102,7 +102,11 @@ async def _judge(
             beside=None,
         )
     beside = await alone(ask, played, can, seed=seed, altered=altered)
-    compared = compare(played, beside, facts=script.facts, dtype=can.dtype)
+    if altered:  # the isolated arm was told another fact: there that one is right
+        chat = msgspec.structs.replace(played.chat, expect=other_code(played.chat.expect))
+        compared = compare(replace(played, chat=chat), beside, facts={}, dtype=can.dtype)
+    else:
+        compared = compare(played, beside, facts=script.facts, dtype=can.dtype)
     return _Judged(played=played, compared=compared, beside=beside)
 
 

@@ -28,6 +28,7 @@ from fidelity.fuzz.phrasing import script_of
 from fidelity.fuzz.playing import Can, Played, Player
 from fidelity.fuzz.script import Abort, Chat, Flood, Flush, Script, read_script, written
 from fidelity.fuzz.shrinking import smaller
+from fidelity.fuzz.trying import script_probe
 from fidelity.fuzz.writing import in_words, write_files
 from fidelity.records import Trial
 from fidelity.verdicts.decisions import Claim, all_true_finding
@@ -280,9 +281,9 @@ def test_isolation_is_proven_by_usage_or_doubted():
     assert ask.sent[0][2]["extra"] == {"cache_salt": "alone s"}
 
 
-def test_the_damage_of_the_control_alters_every_digit_of_the_fact():
+def test_the_damage_of_the_control_alters_every_digit_of_the_fact_and_the_question():
     ask, _ = isolated(Can(flush=True), altered=True)
-    assert ask.sent[0][1] == ["the code is 45678"]
+    assert ask.sent[0][1] == ["the code is 45678 Say it once."]
 
 
 # ---- comparing
@@ -544,3 +545,19 @@ def test_a_wrong_answer_that_other_words_do_not_repeat_is_no_proof(way, again, o
     )
     first, _ = findings_of(Measured(lambda moves: False), found, None)
     assert first.outcome is outcome
+
+
+@pytest.mark.parametrize("altered", [False, True])
+def test_the_control_is_seen_also_where_only_answers_can_be_compared(altered):
+    class Reader(FakeAsk):
+        """Answers by the last code that it was told, without logprobs."""
+
+        async def chat(self, messages, *, label="", **options):
+            await super().chat(messages, label=label, **options)
+            told = " ".join(m["content"] for m in messages).split()
+            return reply(next(w for w in reversed(told) if w.strip(".").isdecimal()))
+
+    script = Script(steps=(chat("My code is 12345 . What is it?", expect="12345"),))
+    probe = script_probe(script, Can(), key="k", recipe={}, altered=altered)
+    found = anyio.run(probe.script, Reader())
+    assert found.ok is not altered
