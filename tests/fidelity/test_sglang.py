@@ -21,7 +21,7 @@ async def _discovered(client, **options):
 
 async def test_everything_that_is_documented_is_found():
     with FakeSGLang(cached_tokens=True, metrics=True, tokenizer="messages") as server:
-        async with client_of(server.base_url) as client:
+        async with client_of(server.base_url, idle_s=20.0) as client:
             found = await _discovered(client)
             reply = await client.chat(HELLO, max_tokens=2, return_token_ids=True, stream=False)
     assert found.dialect == "sglang"
@@ -34,7 +34,7 @@ async def test_everything_that_is_documented_is_found():
 
 async def test_a_tokenizer_that_takes_texts_only_is_not_asked_again():
     with FakeSGLang(tokenizer="texts") as server:
-        async with client_of(server.base_url) as client:
+        async with client_of(server.base_url, idle_s=20.0) as client:
             found = await _discovered(client)
             before = len([r for r in server.requests if r.path == "/tokenize"])
             count = await counter_of(client).count(HELLO)
@@ -46,7 +46,8 @@ async def test_a_tokenizer_that_takes_texts_only_is_not_asked_again():
 
 async def test_an_abort_names_one_full_random_id_and_harms_no_neighbour():
     with FakeSGLang(slow=True) as server:
-        async with client_of(server.base_url, model="tiny", dialect="sglang") as client:
+        options = {"model": "tiny", "dialect": "sglang", "idle_s": 20.0}
+        async with client_of(server.base_url, **options) as client:
             ends = {}
 
             async def stream(name, **options):
@@ -54,12 +55,8 @@ async def test_an_abort_names_one_full_random_id_and_harms_no_neighbour():
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stream, "neighbour")
-                options = {
-                    "traffic": Traffic.DISRUPTIVE,
-                    "abort_by_call": True,
-                    "abort_after_tokens": 3,
-                }
-                await stream("aborted", **options)
+                abort = {"abort_by_call": True, "abort_after_tokens": 3}
+                await stream("aborted", traffic=Traffic.DISRUPTIVE, **abort)
         aborts = [r.json for r in server.requests if r.path == "/abort_request"]
         sent = [r.json["rid"] for r in server.requests if r.path.endswith("completions")]
     assert ends["aborted"].aborted
