@@ -1,7 +1,7 @@
 """Logits and selections of `transformers`, the independent implementation, in its own process.
 
 Run with `python -P` outside the checkout: `transformers` must never see this project's `kernels`.
-Usage: python -P transformers_logits.py CHECKPOINT IN.safetensors OUT.safetensors
+Usage: python -P transformers_logits.py CHECKPOINT IN.safetensors OUT.safetensors [three more ...]
 IN holds one int64 vector of token ids a name; OUT, for each, `NAME/logits` fp32 [T, V],
 `NAME/L{n}.index_topk` and `NAME/L{n}.moe_topk` int64 [T, K].
 """
@@ -19,8 +19,13 @@ from transformers import DeepseekV4ForCausalLM  # noqa: E402
 
 
 def main() -> None:
-    checkpoint, source, target = sys.argv[1:]
     torch.set_num_threads(1)
+    words = sys.argv[1:]
+    for at in range(0, len(words), 3):
+        run(*words[at : at + 3])
+
+
+def run(checkpoint: str, source: str, target: str) -> None:
     model = DeepseekV4ForCausalLM.from_pretrained(
         checkpoint, dtype=torch.float32, attn_implementation="eager"
     ).eval()
