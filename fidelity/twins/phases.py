@@ -215,7 +215,7 @@ TURNED = Twin(
     sweep=Sweep(
         low=81,
         high=140,
-        answers=(8,),
+        answers=(16,),
         kinds=("turn_end=before", "turn_end=at", "turn_end=behind", "turn_end=inside"),
         at_boundaries=False,
     ),

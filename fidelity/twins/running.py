@@ -10,6 +10,7 @@ from fidelity.errors import NotApplicable
 from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.records import Finding, Part, Trial
 from fidelity.statistics.ladder import worst
+from fidelity.statistics.stats import ALPHA, p_at_least
 from fidelity.twins.comparison import held_null
 from fidelity.twins.floor import judge_floor
 from fidelity.twins.judging import UNPROVEN, judged
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 AGREE = 0.80
 """Of the prompts, in the pool and in every class that is opened by one that does not."""
+AGREE_OVER_ALL = 0.95
+"""Of all prompts of both stages together. That this holds is not shown at a quick budget; that it
+does not hold can be, and fails the claim: where rounding explains the arms, few prompts part."""
+DECISIVE_P = 1e-6
+"""Of that claim: then no further class is asked; a run's other claims cannot correct it away."""
 MOST_CLASSES = 8
 """That are asked again, the most suspicious ones; a miss outside them keeps the claim from passing
 all the same, and fresh prompts do not know how their class was chosen."""
@@ -52,9 +58,10 @@ class TwinRun:
         self.room = room_of(measure)
         sweep = twin.sweep(self.room) if callable(twin.sweep) else twin.sweep
         self.sweep = sweep.fitted(self.room)
+        self._told: list[bool] = []
 
     def asked(self) -> list[Trial]:
-        """Ask every prompt, and those of each class with one that does not agree."""
+        """Ask every prompt, and those of the classes with one that does not agree."""
         twin, measure = self.twin, self.measure
         count = measure.trials_planned(quick=twin.quick, standard=twin.standard, deep=twin.deep)
         chosen = plans(self.sweep, self.room, seed=measure.seed, count=count)
@@ -102,14 +109,13 @@ class TwinRun:
         profile = profile_of(self.twin.name, everything, bound=self.room.bound)
         finding = msgspec.structs.replace(
             finding,
-            ladder=_rung(finding, everything),
+            ladder=_worst_rung(everything) if finding.outcome is Outcome.FAIL else None,
             reason=f"{finding.reason}; {profile['words']}",
             parts=_with_words(finding.parts, str(profile["words"])),
             minimum_detectable_effect=self._detectable(finding),
         )
-        self.measure.decide(
-            finding, self._floor(everything), title=self.twin.claim, profile=profile
-        )
+        findings = [finding, *self._over_all(everything), self._floor(everything)]
+        self.measure.decide(*findings, title=self.twin.claim, profile=profile)
 
     # ---- asking
 
@@ -125,6 +131,8 @@ class TwinRun:
         return classes_of(self.sweep, trial)
 
     def _fresh(self, name: str, count: int) -> list[Probe]:
+        if _p_over_all(self._told) < DECISIVE_P:
+            return []
         found = fresh_of_class(self.sweep, name, seed=self.measure.seed, count=count)
         scene = Scene()
         return [self._probe(plan, scene) for plan in found]
@@ -134,7 +142,10 @@ class TwinRun:
         event = 0 if scene.damaged else twin.event_tokens(room) // twin.quick
 
         async def script(ask: Ask) -> ProbeResult:
-            return judged(await twin.ask(ask, room, plan, scene), room)
+            result = judged(await twin.ask(ask, room, plan, scene), room)
+            if result.ok is not None and not scene.damaged:
+                self._told.append(result.ok)
+            return result
 
         return Probe(
             family=f"twin {twin.name}",
@@ -161,6 +172,32 @@ class TwinRun:
         promised = self.twin.path in self.measure.deployment.expects
         if doubts and len(doubts) == len(trials) and not promised:
             raise NotApplicable(doubts[0])
+
+    def _over_all(self, trials: Sequence[Trial]) -> list[Finding]:
+        """Return the claim over both stages where it is refuted, nothing where it is not."""
+        agree = [trial.ok for trial in trials if trial.ok is not None]
+        p_value = _p_over_all(agree)
+        if p_value >= ALPHA:
+            return []
+        return [
+            Finding(
+                claim=self.measure.claim,
+                suite=self.measure.suite,
+                title=f"prompts of both stages agree in >= {AGREE_OVER_ALL:.2f}",
+                outcome=Outcome.FAIL,
+                reason=f"{agree.count(False)} of {len(agree)} prompts part by more than rounding",
+                ladder=_worst_rung(trials),
+                blame=Blame.DEPLOYMENT,
+                effect_name="prompts that agree",
+                effect=agree.count(True) / len(agree),
+                threshold=AGREE_OVER_ALL,
+                k=agree.count(True),
+                n=len(agree),
+                p_value=p_value,
+                trials=tuple(trial.id for trial in trials),
+                provisional=True,
+            )
+        ]
 
     def _floor(self, trials: Sequence[Trial]) -> Finding:
         held = [null for trial in trials if (null := held_null(trial.details)) is not None]
@@ -210,11 +247,13 @@ def _proven(trials: Sequence[Trial]) -> tuple[Sequence[Trial], str]:
     return speak, f" (without {missing} that did not take the path)"
 
 
-def _rung(finding: Finding, trials: Sequence[Trial]) -> Ladder | None:
-    if finding.outcome is not Outcome.FAIL:
-        return None
-    rungs = [Ladder(rung) for trial in trials if (rung := trial.details.get("rung"))]
-    return worst(rungs)
+def _p_over_all(agree: Sequence[bool]) -> float:
+    """Return the p-value of "at least `AGREE_OVER_ALL` agree"; 1 when nothing was asked."""
+    return p_at_least(sum(agree), len(agree), AGREE_OVER_ALL) if agree else 1.0
+
+
+def _worst_rung(trials: Sequence[Trial]) -> Ladder | None:
+    return worst([Ladder(rung) for trial in trials if (rung := trial.details.get("rung"))])
 
 
 def _with_words(parts: tuple[Part, ...], words: str) -> tuple[Part, ...]:

@@ -5,10 +5,11 @@ import pytest
 from fidelity.endpoint.replies import Reply, TokenLogprob, TopToken
 from fidelity.errors import EndpointError
 from fidelity.records import Trial
+from fidelity.statistics.stats import ALPHA, p_at_least
 from fidelity.twins.answers import Heard
 from fidelity.twins.judging import UNPROVEN, judged
 from fidelity.twins.room import Room
-from fidelity.twins.running import _proven
+from fidelity.twins.running import AGREE, DECISIVE_P, _p_over_all, _proven
 from fidelity.twins.twin import Arms
 
 ROOM = Room(dtype="float32")
@@ -101,3 +102,17 @@ def test_a_few_prompts_off_the_path_are_left_out_in_words_and_many_are_trouble()
     assert (len(speak), words) == (16, " (without 4 that did not take the path)")
     many = [trial(n, f"{UNPROVEN}x" if n < 6 else "") for n in range(20)]
     assert _proven(many) == (many, "")
+
+
+def test_prompts_that_part_here_and_there_fail_together_where_no_class_does():
+    """A third of them, in no class of their own: each class may still hold its lenient claim."""
+    first, fresh = [True] * 11 + [False] * 5, ([True] * 16 + [False] * 6) * 2
+    assert p_at_least(16, 22, AGREE) > ALPHA
+    assert _p_over_all(first) < ALPHA
+    assert _p_over_all([*first, *fresh]) < DECISIVE_P
+
+
+def test_a_spike_in_one_prompt_of_sixteen_refutes_nothing():
+    assert _p_over_all([True] * 15 + [False]) > ALPHA
+    assert _p_over_all([True] * 57 + [False] * 3) > ALPHA
+    assert _p_over_all([]) == 1.0
