@@ -14,12 +14,12 @@ from torch import Tensor
 from reference import answers
 from reference.arguments import refuse
 from reference.asked import CONVERSATION, Asked, check_fields, read_asked, take
+from reference.chat_message import assistant_message, refuse_other_parts
 from reference.dumps import write_dump
 from reference.encoding import render
 from reference.encoding_constants import Constants, read_constants
 from reference.greedy import Continuation, Scored, continued, scored
 from reference.model import Model
-from reference.parser import parse
 from reference.tokenizer import Tokenizer
 
 Json = dict[str, Any]
@@ -102,7 +102,7 @@ class Endpoints:
         ids = self.tokenizer.encode(prompt)
         found = self._generate(asked, ids)
         text, finish = self._text(asked, found)
-        message = self._message(text, thinking=thinking, ended=finish == "stop")
+        message = assistant_message(self.constants, text, thinking=thinking, ended=finish == "stop")
         finish = "tool_calls" if "tool_calls" in message and finish == "stop" else finish
         choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
         if asked.logprobs is not None:
@@ -124,7 +124,7 @@ class Endpoints:
         messages, tools = take(body, "messages", list, []), take(body, "tools", list, [])
         if not all(isinstance(entry, dict) for entry in (*messages, *tools)):
             refuse("messages, tools", "an entry that is no object", "objects")
-        _refuse_other_parts(messages)
+        refuse_other_parts(messages)
         options = take(body, "chat_template_kwargs", dict, {})
         if set(options) - {"thinking"}:
             refuse("chat_template_kwargs", ", ".join(options)[:80], "thinking")
@@ -178,29 +178,6 @@ class Endpoints:
         cut = text[: min(places)] if places else text
         return cut, "stop" if eos or places else "length"
 
-    def _message(self, text: str, *, thinking: bool, ended: bool) -> Json:
-        """The strict parser's reading; what it refuses is content, behind the reasoning."""
-        try:
-            answer = parse(self.constants, text + self.constants.eos * ended, thinking=thinking)
-        except ValueError:
-            before, end, after = text.partition(self.constants.think_end)
-            parts = (before, after) if end else (text, "")
-            reasoning, content = parts if thinking else (None, text)
-            return {"role": "assistant", "content": content, "reasoning_content": reasoning}
-        message: Json = {"role": "assistant", "content": answer.content}
-        message["reasoning_content"] = answer.reasoning
-        if answer.calls:
-            message["tool_calls"] = [
-                {
-                    "index": place,
-                    "id": f"call_{secrets.token_hex(12)}",
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for place, call in enumerate(answer.calls)
-            ]
-        return message
-
     def _of_answer(self, asked: Asked, ids: Sequence[int], found: Continuation) -> list[Scored]:
         return scored(found.logits[len(ids) - 1 :], found.token_ids, top=asked.logprobs or 0)
 
@@ -227,14 +204,6 @@ class Endpoints:
             head | {"choices": [choice]},
             *[head | {"choices": []} | told] * asked.include_usage,
         ]
-
-
-def _refuse_other_parts(messages: Sequence[Json]) -> None:
-    """The model reads text only: an image is refused, and not named in its place."""
-    contents = (message.get("content") for message in messages)
-    for part in (part for content in contents if isinstance(content, list) for part in content):
-        if not isinstance(part, dict) or part.get("type") != "text":
-            refuse("content", f"a part {json.dumps(part)[:80]}", "parts of type text")
 
 
 class UnknownModel(LookupError):

@@ -10,6 +10,7 @@ import pytest
 
 from engine.encoding import ChatEncoder
 from engine.encoding_spec import load_encoding_spec
+from reference.chat_message import assistant_message
 from reference.encoding import render
 from reference.encoding_constants import read_constants
 from reference.parser import parse
@@ -339,6 +340,24 @@ class TestParser:
             + EOS
         )
         assert parse(V4, text, thinking=False).calls[0].arguments == '{"a": {bad}'
+
+
+class TestMessages:
+    """What the server makes of a completion's text, its EOS already taken off."""
+
+    def message(self, text, *, thinking=True, ended=True):
+        return assistant_message(V4, text, thinking=thinking, ended=ended)
+
+    def test_calls_and_reasoning_are_openais(self) -> None:
+        message = self.message(f"why</think>b{TestParser.BLOCK}")
+        assert (message["reasoning_content"], message["content"]) == ("why", "b")
+        (made,) = message["tool_calls"]
+        assert made["function"] == {"name": "f", "arguments": '{"a": 1}'}
+
+    def test_what_the_parser_refuses_is_content_behind_its_reasoning(self) -> None:
+        assert self.message("why</think>b", ended=False)["content"] == "b"
+        assert self.message("why", ended=False)["reasoning_content"] == "why"
+        assert self.message("b</think>", thinking=False)["content"] == "b</think>"
 
 
 class TestConstants:
