@@ -16,24 +16,23 @@ import torch
 from torch import Tensor
 
 from fidelity.errors import Inconclusive, Violation
-from fidelity.microtests.judge import CALLS, DIFFERS, judge
+from fidelity.microtests.judge import judge
 from fidelity.microtests.results import Check, PatchReport, Scope
 from fidelity.microtests.verdict_files import code_hash
 from fidelity.statistics.ladder import Difference, rung
-from fidelity.tensors.compare import SMALL_ROW, Comparison, compare, same_bits
+from fidelity.tensors.checks import (
+    TINY,
+    called,
+    control_checks,
+    differs_check,
+    error_checks,
+    untouched_check,
+)
+from fidelity.tensors.compare import compare, same_bits
 from fidelity.tensors.compounding import Stack, compounding_checks
 from fidelity.tensors.poison import poisoned
 from fidelity.tensors.selection import Selects, selection_checks, selects_of
 from fidelity.words import PatchVerdict, Question
-
-BASELINE_FACTOR = 2.0
-"""Largest error of a candidate, as a multiple of plain torch's in the same format."""
-TINY = 2.0**-20
-"""Of the largest truth: the order of a sum alone moves fp32 results this far. Narrower outputs
-get one rounding to their own dtype instead."""
-
-CONTROL = 0.125
-"""Size of the damage that every comparison must see: the largest value, an eighth larger."""
 
 Op = Callable[..., Any]
 
@@ -183,10 +182,11 @@ class _Bench(NamedTuple):
         }
 
     def _cast(self, name: str, value: Any, dtype: torch.dtype) -> Any:
+        """A copy: what a kernel does to its arguments must reach nobody else's."""
         if not isinstance(value, Tensor):
             return value
-        value = value.to(self.device)
-        return value.to(dtype) if _is_float(value) and name not in self.keep else value.clone()
+        kept = not _is_float(value) or name in self.keep
+        return value.to(self.device, value.dtype if kept else dtype, copy=True)
 
 
 def _is_float(value: Any) -> bool:
@@ -204,8 +204,9 @@ def outputs_of(made: Any) -> list[Tensor]:
 
 def _implementation(bench: _Bench, case: Case, selects: Selects | None) -> tuple[list[Check], bool]:
     """(checks of one case, whether the candidate's bits differ from the baseline's)."""
+    given = bench.given(case.arguments)
     with poisoned():
-        made = outputs_of(bench.candidate(**bench.given(case.arguments)))
+        made = outputs_of(bench.candidate(**given))
     plain = outputs_of(bench.baseline(**bench.declared(case.arguments)))
     wide = bench.wide(case.arguments)
     truth = outputs_of(bench.reference(**wide))
@@ -214,7 +215,7 @@ def _implementation(bench: _Bench, case: Case, selects: Selects | None) -> tuple
             f"candidate: {len(made)} outputs; accepted: {len(truth)}, as the reference, with the"
             f" baseline's {len(plain)}"
         )
-    checks: list[Check] = []
+    checks = [untouched_check(given, bench.given(case.arguments), case.name)]
     for place, (mine, theirs, true) in enumerate(zip(made, plain, truth, strict=True)):
         where = f"{case.name}, output {place}" if len(made) > 1 else case.name
         if selects is not None and place == selects.output:
@@ -224,90 +225,11 @@ def _implementation(bench: _Bench, case: Case, selects: Selects | None) -> tuple
         plain_error = compare(theirs, true)
         tiny = max(TINY, torch.finfo(mine.dtype).eps / 2) if _is_float(mine) else TINY
         checks += error_checks(compare(mine, true), plain_error, tiny=tiny, where=where)
-        checks += _control(mine, true, plain_error, tiny, where)
+        checks += control_checks(mine, true, plain_error, tiny, where)
     if bench.formats:  # an alias is what computes on inputs that were never rounded
         plain = outputs_of(bench.baseline(**bench.given(case.arguments)))
     differs = any(not same_bits(mine, theirs) for mine, theirs in zip(made, plain, strict=True))
     return checks, differs
-
-
-def error_checks(
-    mine: Comparison, plain: Comparison, *, tiny: float, where: str
-) -> tuple[Check, ...]:
-    """Masks, error over everything, worst row; against plain torch in the same format."""
-    question = Question.IMPLEMENTATION
-    masks = Check(
-        question=question,
-        name="NaN and Inf in other places",
-        value=mine.mask_differences,
-        limit=0,
-        holds=mine.mask_differences == 0,
-        rung=rung(Difference(lost=True)) if mine.mask_differences else None,
-        where=where,
-        sentence=f"{mine.mask_differences} values are NaN or infinite where maths is not, or the"
-        f" other way round ({where})",
-    )
-    limit = BASELINE_FACTOR * plain.max_abs + tiny * mine.scale
-    row_limit = BASELINE_FACTOR * plain.worst_row + max(tiny, TINY / SMALL_ROW)
-    spot = f"{where}, row {mine.worst_at}"
-    largest = Check(
-        question=question,
-        name="largest error",
-        value=mine.max_abs,
-        limit=limit,
-        holds=mine.max_abs <= limit,
-        rung=rung(Difference(equal=mine.max_abs == 0, size=mine.max_abs, null_floor=limit)),
-        where=where,
-        sentence=f"largest error {mine.max_abs:.3g} is above {limit:.3g}, twice that of plain"
-        f" torch in the same format ({where})",
-    )
-    row = Check(
-        question=question,
-        name="error of the worst row",
-        value=mine.worst_row,
-        limit=row_limit,
-        holds=mine.worst_row <= row_limit,
-        rung=rung(Difference(equal=mine.worst_row == 0, size=mine.worst_row, null_floor=row_limit)),
-        where=spot,
-        sentence=f"the worst row is off by {mine.worst_row:.3g} of its size, above"
-        f" {row_limit:.3g}, twice that of plain torch ({spot})",
-    )
-    reported = (
-        ("relative error", mine.relative),
-        ("cosine difference", mine.cosine_difference),
-        ("error of the worst head", mine.worst_head),
-    )
-    return (
-        masks,
-        largest,
-        row,
-        *(Check(question=question, name=n, value=v, where=where) for n, v in reported),
-    )
-
-
-def _control(mine: Tensor, true: Tensor, plain: Comparison, tiny: float, where: str) -> list[Check]:
-    """Damage the candidate's middle row ourselves: a check that does not see it proves nothing."""
-    if not mine.numel() or not bool(true.any()) or not _is_float(mine):
-        return []
-    damaged = mine.detach().clone()
-    flat = damaged.view(damaged.shape[0], -1) if damaged.dim() > 1 else damaged[:, None]
-    sizes = true.detach().to(flat.device).reshape(flat.shape).abs().nan_to_num(posinf=0.0)
-    row, column = divmod(int(sizes.argmax()), flat.shape[1])
-    flat[row, column] *= 1 + CONTROL
-    found = error_checks(compare(damaged, true), plain, tiny=tiny, where="")
-    seen = any(check.holds is False for check in found)
-    return [
-        Check(
-            question=Question.PROOF,
-            name="planted damage that was not seen",
-            value=float(not seen),
-            limit=0,
-            holds=seen,
-            where=where,
-            sentence=f"a value made {CONTROL:.0%} larger on purpose was not seen ({where}): the"
-            " limits are too wide to exonerate anything",
-        )
-    ]
 
 
 def _behaviour(bench: _Bench, case: Case, row_inputs: Sequence[str]) -> list[Check]:
@@ -360,29 +282,6 @@ def _special(bench: _Bench, case: Case, name: str) -> list[Check]:
             )
         )
     return checks
-
-
-def called(count: int) -> Check:
-    """Whether the patch ran: without that, nothing was measured of it."""
-    return Check(
-        question=Question.PROOF,
-        name=CALLS,
-        value=count,
-        holds=count > 0,
-        sentence="its call counter did not move: the patch never ran",
-    )
-
-
-def differs_check(*, differs: bool, cases: int) -> Check:
-    """Whether some bit differs from the baseline's: an alias exonerates nothing."""
-    return Check(
-        question=Question.PROOF,
-        name=DIFFERS,
-        value=float(differs),
-        holds=differs,
-        sentence=f"its results equal the baseline's to the bit on all {cases} inputs: an alias of"
-        " the baseline exonerates nothing",
-    )
 
 
 def scope_of(

@@ -17,7 +17,8 @@ from fidelity.microtests.results import Check, PatchReport, Scope
 from fidelity.microtests.verdict_files import code_hash, save
 from fidelity.statistics.ladder import Difference, rung
 from fidelity.tensors import Case, Stack, compounding_checks, examine_patch, same_bits
-from fidelity.tensors.patch import called, device_label, differs_check
+from fidelity.tensors.checks import called, differs_check
+from fidelity.tensors.patch import device_label
 from fidelity.words import PatchVerdict, Question
 from suites.patches.whole_model import NANO, whole_model_checks
 

@@ -205,6 +205,17 @@ class TestAssertPatch:
         assert report.ladder is Ladder.STRUCTURAL
         assert figure(report, "NaN and Inf in other places").value == 9
 
+    def test_a_kernel_that_writes_into_its_arguments_is_convicted(self):
+        def scribble(x, weight):
+            out = norm(x, weight)
+            x[0] = 7
+            return out
+
+        report = examine(scribble)
+        assert report.verdict is PatchVerdict.CONVICTED
+        assert report.reason == "it wrote into its own arguments x (noise)"
+        assert examine(norm).verdict is PatchVerdict.EXONERATED  # the caller's x is as it was
+
     def test_an_alias_of_the_baseline_is_undecided(self):
         with pytest.raises(Inconclusive, match=r"undecided: .*alias of the baseline"):
             assert_patch(plain, plain, truth, case(), name="norm", dtype=torch.float32)
