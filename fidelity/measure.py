@@ -398,6 +398,9 @@ class Measure:
         finding = _with_needs(finding, tuple(self._needs))
         if profile is not None:
             finding = msgspec.structs.replace(finding, profile=profile)
+        if self._notes:
+            reason = "; ".join((finding.reason, *self._notes))
+            finding = msgspec.structs.replace(finding, reason=reason)
         self.record(finding)
         _raise_for(finding)
 

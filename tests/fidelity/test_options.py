@@ -177,6 +177,21 @@ def test_concurrency_is_how_many_trials_are_in_flight(pytester, run):
     assert (pytester.path / "most.txt").read_text() == "5 2"
 
 
+def test_a_note_on_the_scope_stands_in_the_finding(pytester, run):
+    pytester.makepyfile(
+        test_needle="""
+        from fake_deployment import probe
+        def test_x(measure):
+            measure.note("lengths of 4,096 tokens were not asked")
+            measure.note("")
+            measure.all_true(measure.ask([probe("a")]), title="t")
+        """
+    )
+    assert run().ret == 0
+    (found,) = of_kind(pytester, Finding)
+    assert found.reason.endswith("; lengths of 4,096 tokens were not asked")
+
+
 def test_max_time_leaves_the_rest_inconclusive(pytester, run):
     pytester.makepyfile(
         test_needle="""
