@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from fidelity.errors import JournalError
-from fidelity.runs.journal import FILE_NAME
 from fidelity.records import Control, Manifest, Trial, encode, read_journal
+from fidelity.runs.journal import FILE_NAME
 from fidelity.runs.summary import printable
 
 

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from fidelity.verdicts.parts import WORST_FIRST
 from fidelity.records import Finding, PatchState
+from fidelity.verdicts.parts import WORST_FIRST
 from fidelity.verdicts.verdict import Judgement
 from fidelity.words import Outcome
 
