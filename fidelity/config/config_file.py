@@ -36,6 +36,11 @@ class GateSpec:
     budget: Budget | None = None
     suites: tuple[str, ...] = ()
     microtest_s: int | None = None
+    microtest_command: tuple[str, ...] = ()
+    microtest_support: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+    effect_margin: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +155,11 @@ def _gate(section: Section, folder: Path) -> GateSpec:
         budget=section["budget"],
         suites=section["suites"],
         microtest_s=section["microtest_s"],
+        microtest_command=section["microtest_command"],
+        microtest_support=section["microtest_support"],
+        shared=section["shared"],
+        watch=section["watch"],
+        effect_margin=section["effect_margin"],
     )
 
 
