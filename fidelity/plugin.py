@@ -176,6 +176,8 @@ def _asks_for_measure(item: pytest.Item) -> bool:
 
 def _was_meant(config: pytest.Config) -> bool:
     """True when this run was meant to measure: by an option, or by the path of our suites."""
+    if config.getoption("fidelity_note_patches"):
+        return False  # somebody's microtests: pytest's own code says that there are none
     named = [_path_of(config, argument) for argument in config.args]
     inside = any(_SUITES in (path, *path.parents) for path in named)
     return inside or bool(options.pytest_flags(config))

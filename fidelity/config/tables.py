@@ -546,6 +546,13 @@ GATE = Keys(
             example='["reference/**/*.py"]',
         ),
         Key(
+            name="values",
+            kind=TEXT,
+            shape=Shape.MAP,
+            help="VALUE with which a patch that takes one is switched on for the suites",
+            example='{ index_keys = "fp8" }',
+        ),
+        Key(
             name="effect_margin",
             kind=_SHARE,
             default=0.1,

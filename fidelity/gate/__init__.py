@@ -1,1 +1,1 @@
-"""`fidelity gate`: may this change merge? A diff, the patches in it, their microtests and suites."""
+"""`fidelity gate`: may this diff merge? Its patches, their microtests, the suites they affect."""

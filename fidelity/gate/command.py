@@ -1,4 +1,4 @@
-"""`fidelity gate`: maps a diff to patches, runs what they call for, and says whether it may merge."""
+"""`fidelity gate`: maps a diff to patches, runs what they call for, says whether it may merge."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from fidelity.config.config_file import FILE_NAME, ConfigFile, read_config
 from fidelity.config.settings import GateSettings, resolve_gate
 from fidelity.errors import ConfigError, HarnessError
 from fidelity.gate import baseline as stored
+from fidelity.gate.claims import claim_items
 from fidelity.gate.items import Item, exit_code, shown
 from fidelity.gate.mapping import Touched, strays, touched_patches
 from fidelity.gate.microtest_run import MicrotestResult, Runner
@@ -189,10 +190,16 @@ class Gate:
         try:
             self._run_suites(touched, suites, name, kept, found)
         except HarnessError as error:
-            change = touched[0].change
-            item = Item(rule="claim", subject="suites", outcome=Outcome.ERROR, message=str(error),
-                        path=change.path, line=change.line)  # fmt: skip
-            found.items.append(item)
+            found.items.append(
+                Item(
+                    rule="claim",
+                    subject="suites",
+                    outcome=Outcome.ERROR,
+                    message=str(error),
+                    path=touched[0].change.path,
+                    line=touched[0].change.line,
+                )
+            )
 
     def _run_suites(
         self,
@@ -204,7 +211,9 @@ class Gate:
     ) -> None:
         target = deployment_of(self.config, name)
         patches = [each.patch for each in touched]
-        switched = switched_on(patches, target) if target else Switched(env={})
+        switched = (
+            switched_on(patches, target, self.config.gate.values) if target else Switched(env={})
+        )
         flags = dict(self._flags)
         if name:
             flags["deployment"] = name
@@ -220,34 +229,8 @@ class Gate:
         found.notes += switched.notes
         key = f"{name or flags.get('base_url')}, {flags['budget']}"
         found.runs[key] = ran.findings
-        place = touched[0].change
-        names = ", ".join(patch.name for patch in patches)
         before = kept.claims.get(key, {})
-        for finding in ran.findings:
-            worse = stored.compare_claim(finding, before.get(finding.claim), self._margin)
-            found.items += _claim_items(finding, worse, place.path, place.line, names)
-        if ran.exit_code not in {0, 1} and not any(
-            i.outcome is not Outcome.PASS for i in found.items
-        ):
-            why = f"the suites ended with exit code {ran.exit_code}: see {self.folder / 'suites'}"
-            found.items.append(Item(rule="claim", subject="suites", outcome=Outcome.ERROR,
-                                    message=why, path=place.path, line=place.line))  # fmt: skip
-        for each in touched:
-            state = ran.states.get(each.patch.name)
-            if state is None or state.state not in {"on", "off"}:
-                found.notes.append(f"nothing tells whether {each.patch.name} was on in the suites")
-            elif state.state == "off" or state.inert:
-                how = "was off" if state.state == "off" else "was on and never ran"
-                found.items.append(
-                    Item(
-                        rule="patch-not-exercised",
-                        subject=each.patch.name,
-                        outcome=Outcome.INCONCLUSIVE,
-                        message=f"{each.patch.name} {how}: the suites say nothing of it",
-                        path=each.change.path,
-                        line=each.change.line,
-                    )
-                )
+        found.items += claim_items(ran, touched, suites, before, self._margin)
 
     def _update(self, kept: stored.Baseline, found: _Found) -> None:
         if self._path is None:
@@ -255,35 +238,6 @@ class Gate:
         new = stored.updated(kept, self._repository.head(), found.microtests, found.runs)
         stored.write(self._path, new)
         found.notes.append(f"baseline: {self._path}")
-
-
-def _claim_items(finding: Finding, worse: str, path: str, line: int, patches: str) -> list[Item]:
-    """Return the claim's own item, and one for what is worse than stored."""
-    reason = "" if finding.outcome is Outcome.PASS else f"{finding.title}: {finding.reason}"
-    if finding.outcome in {Outcome.FAIL, Outcome.ERROR, Outcome.INCONCLUSIVE}:
-        reason = f"with {patches} changed: {reason}" + (f" ({worse})" if worse else "")
-    items = [
-        Item(
-            rule="claim",
-            subject=finding.claim,
-            outcome=finding.outcome,
-            message=reason,
-            path=path,
-            line=line,
-        )  # fmt: skip
-    ]
-    if worse and finding.outcome in {Outcome.PASS, Outcome.NOT_APPLICABLE}:
-        items.append(
-            Item(
-                rule="worse-than-baseline",
-                subject=finding.claim,
-                outcome=Outcome.FAIL,
-                message=f"{finding.claim} with {patches} changed: {worse}",
-                path=path,
-                line=line,
-            )  # fmt: skip
-        )
-    return items
 
 
 def _write(told: Told, settings: GateSettings, folder: Path, prefix: str) -> None:

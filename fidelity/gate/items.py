@@ -10,7 +10,7 @@ RULES = {
     "patch-without-microtest": "Every patch has a microtest.",
     "microtest-loosened": "A microtest does not ask for less than it did.",
     "patch-without-entry": "Every file of a patched area belongs to a [[patch]] of fidelity.toml.",
-    "worse-than-baseline": "No effect is worse than in the stored baseline by more than the margin.",
+    "worse-than-baseline": "No effect is worse than in the baseline by more than the margin.",
     "claim": "The suites that a patch can affect pass.",
     "patch-not-exercised": "The patch was on, and ran, while the suites were run.",
 }

@@ -9,16 +9,87 @@ from enum import Enum
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TOLERANCE = frozenset(
-    "tol atol rtol abs rel eps epsilon tolerance tolerances margin slack ulp ulps nan".split()
+    (
+        "tol",
+        "atol",
+        "rtol",
+        "abs",
+        "rel",
+        "eps",
+        "epsilon",
+        "tolerance",
+        "tolerances",
+        "margin",
+        "slack",
+        "ulp",
+        "ulps",
+        "nan",
+    )
 )
 _COUNT = frozenset(
-    "min minimum least trials trial examples cases samples runs repeats iterations rows layers"
-    " steps seeds count size sizes length lengths tokens shapes batch cos cosine jaccard agreement"
-    " must strict check checks decides exact required deterministic dtypes devices depths".split()
+    (
+        "min",
+        "minimum",
+        "least",
+        "trials",
+        "trial",
+        "examples",
+        "cases",
+        "samples",
+        "runs",
+        "repeats",
+        "iterations",
+        "rows",
+        "layers",
+        "steps",
+        "seeds",
+        "count",
+        "size",
+        "sizes",
+        "length",
+        "lengths",
+        "tokens",
+        "shapes",
+        "batch",
+        "cos",
+        "cosine",
+        "jaccard",
+        "agreement",
+        "must",
+        "strict",
+        "check",
+        "checks",
+        "decides",
+        "exact",
+        "required",
+        "deterministic",
+        "dtypes",
+        "devices",
+        "depths",
+    )
 )
 _BOUND = frozenset(
-    "max maximum most limit limits bound err error errors loss kl allowed allow ignore skip"
-    " budget factor k threshold".split()
+    (
+        "max",
+        "maximum",
+        "most",
+        "limit",
+        "limits",
+        "bound",
+        "err",
+        "error",
+        "errors",
+        "loss",
+        "kl",
+        "allowed",
+        "allow",
+        "ignore",
+        "skip",
+        "budget",
+        "factor",
+        "k",
+        "threshold",
+    )
 )
 
 

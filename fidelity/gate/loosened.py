@@ -15,9 +15,23 @@ from fidelity.gate.leniency import Way, ways_by_use
 from fidelity.gate.numbers_of import Number, Numbers, masked
 
 _WAYS_OUT = frozenset(
-    "skip skipif xfail importorskip SkipTest skipTest skipUnless skipIf suppress collect_ignore"
-    " collect_ignore_glob pytest_collection_modifyitems pytest_ignore_collect"
-    " pytest_deselected __test__".split()
+    (
+        "skip",
+        "skipif",
+        "xfail",
+        "importorskip",
+        "SkipTest",
+        "skipTest",
+        "skipUnless",
+        "skipIf",
+        "suppress",
+        "collect_ignore",
+        "collect_ignore_glob",
+        "pytest_collection_modifyitems",
+        "pytest_ignore_collect",
+        "pytest_deselected",
+        "__test__",
+    )
 )
 _ASSERTING = ("assert", "check", "expect", "must", "raises", "examine_patch")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import msgspec
 
@@ -116,8 +116,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _result(code: int, junit: Path, log: Path, microtest: str, took: float) -> MicrotestResult:
     try:
-        cases = list(ElementTree.parse(junit).iter("testcase"))  # noqa: S314 - pytest's own file
-    except (OSError, ElementTree.ParseError):
+        cases = list(ET.parse(junit).iter("testcase"))  # noqa: S314 - pytest's own file
+    except (OSError, ET.ParseError):
         cases = []
     passed = Counter(_name(case) for case in cases if not _troubles(case))
     outcome, reason = _judged(code, cases, passed, log, microtest)
@@ -130,16 +130,16 @@ def _result(code: int, junit: Path, log: Path, microtest: str, took: float) -> M
     )
 
 
-def _troubles(case: ElementTree.Element) -> list[ElementTree.Element]:
+def _troubles(case: ET.Element) -> list[ET.Element]:
     return [part for part in case if part.tag in {"failure", "error", "skipped"}]
 
 
-def _name(case: ElementTree.Element) -> str:
+def _name(case: ET.Element) -> str:
     return f"{case.get('classname')}.{case.get('name', '').partition('[')[0]}"
 
 
 def _judged(
-    code: int, cases: Sequence[ElementTree.Element], passed: Counter[str], log: Path, microtest: str
+    code: int, cases: Sequence[ET.Element], passed: Counter[str], log: Path, microtest: str
 ) -> tuple[Outcome, str]:
     failed = [(c, part) for c in cases for part in _troubles(c) if part.tag == "failure"]
     firm = [found for found in failed if _INCONCLUSIVE not in (found[1].get("message") or "")]
@@ -174,7 +174,7 @@ def _last_line(log: Path) -> str:
     return _short(lines[-1]) if lines else f"no output; {log}"
 
 
-def _effects(cases: Sequence[ElementTree.Element]) -> dict[str, Effect]:
+def _effects(cases: Sequence[ET.Element]) -> dict[str, Effect]:
     """Return the worst of each check over all reports of `assert_patch`."""
     found: dict[str, Effect] = {}
     for case in cases:

@@ -82,8 +82,8 @@ class Numbers:
     def _parametrize(self, node: ast.Call) -> Iterator[Number]:
         """Each column of the cases has the direction of its argument's name."""
         first, cases = node.args[:2]
-        text = first.value if isinstance(first, ast.Constant) else ""
-        columns = [word.strip() for word in str(text).split(",")]
+        text = _text(first)
+        columns = [word.strip() for word in text.split(",")]
         if not isinstance(cases, ast.List | ast.Tuple):
             yield from self.of(cases, self.way(columns[0]), columns[0])
             return
@@ -103,15 +103,17 @@ class Numbers:
         yield Number(counted, size, Way.DOWN, node.lineno, counts=True)
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                named = self.way(key.value) if _is_text(key) else Way.UNKNOWN
+                named = self.way(_text(key))
                 yield from self.of(value, way if named is Way.UNKNOWN else named, label)
             return
         for item in node.elts:
             yield from self.of(item, way, label)
 
 
-def _is_text(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _text(node: ast.expr | None) -> str:
+    """Return the text that a node is; "" for any other."""
+    value = node.value if isinstance(node, ast.Constant) else ""
+    return value if isinstance(value, str) else ""
 
 
 class _Mask(ast.NodeTransformer):

@@ -103,7 +103,10 @@ def _by_run(touched: Touched, now: MicrotestResult, then: MicrotestResult, ref: 
         and fewer
     ):
         more = f" and {len(fewer) - 1} more" if fewer[1:] else ""
-        return f"{fewer[0].rpartition('.')[2]}{more} passed in its version of {shown(ref)}, and runs no more, or less often"
+        name = fewer[0].rpartition(".")[2]
+        return (
+            f"{name}{more} passed in its version of {shown(ref)}, and runs no more, or less often"
+        )
     return ""
 
 

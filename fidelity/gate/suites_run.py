@@ -10,7 +10,7 @@ from fidelity.config.config_file import ConfigFile
 from fidelity.config.deployment_spec import DeploymentSpec
 from fidelity.config.patch_spec import PatchSpec, split_value
 from fidelity.errors import JournalError
-from fidelity.records import Finding, Manifest, PatchState, read_journal
+from fidelity.records import Finding, Manifest, PatchState, Verdict, read_journal
 from fidelity.runs.journal import FILE_NAME
 
 ALL = "all"
@@ -55,11 +55,18 @@ class Switched:
     notes: tuple[str, ...] = ()
 
 
-def switched_on(patches: Sequence[PatchSpec], target: DeploymentSpec) -> Switched:
-    """Return what switches patches on that the deployment does not have on by itself."""
-    on = {split_value(text)[0] for text in target.patches}
-    for role in target.roles.values():
-        on |= {split_value(text)[0] for text in role.patches}
+def switched_on(
+    patches: Sequence[PatchSpec], target: DeploymentSpec, values: Mapping[str, str]
+) -> Switched:
+    """Return what switches patches on that the deployment does not have on by itself.
+
+    Args:
+        patches: those that changed.
+        target: the deployment.
+        values: VALUE by the name of a patch that takes one.
+    """
+    servers = (target, *target.roles.values())
+    on = {split_value(text)[0] for server in servers for text in server.patches or ()}
     arguments: list[str] = []
     env: dict[str, str] = {}
     notes = []
@@ -70,26 +77,29 @@ def switched_on(patches: Sequence[PatchSpec], target: DeploymentSpec) -> Switche
         why = ""
         if not target.launch:
             why = "is not launched here" if not target.roles else "has roles"
-        elif any("{value}" in word for word in words):
+        elif patch.name not in values and any("{value}" in word for word in words):
             why = "does not say which VALUE it has"
         if why:
             notes.append(
                 f"{patch.name} was not switched on: the deployment {target.name} {why}; name it in"
-                " its `patches`"
+                " its `patches`, or its VALUE in [gate.values]"
             )
             continue
-        arguments += patch.on.flags
-        env |= patch.on.env
+        value = values.get(patch.name, "")
+        arguments += [word.replace("{value}", value) for word in patch.on.flags]
+        env |= {key: word.replace("{value}", value) for key, word in patch.on.env.items()}
     return Switched(arguments=tuple(arguments), env=env, notes=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitesResult:
-    """What a run left: the last finding of each claim, the states of patches, its exit code."""
+    """What a run left: the last finding of each claim, and the states of patches."""
 
     findings: tuple[Finding, ...]
     states: Mapping[str, PatchState]
     exit_code: int
+    ended: bool
+    """False for a run that has no verdict: it crashed."""
 
 
 def run_suites(
@@ -117,6 +127,7 @@ def run_suites(
         raise JournalError(f"the suites ended with exit code {made.returncode} and left no run")
     findings: dict[str, Finding] = {}
     states: dict[str, PatchState] = {}
+    ended = False
     for record in read_journal(folder / FILE_NAME):
         if isinstance(record, Finding):
             findings[record.claim] = record
@@ -124,7 +135,11 @@ def run_suites(
             states[record.name] = record
         elif isinstance(record, Manifest):
             states |= {state.name: state for state in record.patches}
-    return SuitesResult(findings=tuple(findings.values()), states=states, exit_code=made.returncode)
+        elif isinstance(record, Verdict):
+            ended = True
+    return SuitesResult(
+        findings=tuple(findings.values()), states=states, exit_code=made.returncode, ended=ended
+    )
 
 
 def deployment_of(config: ConfigFile, name: str | None) -> DeploymentSpec | None:

@@ -1,7 +1,9 @@
 """A user's own repository: one torch patch, its `assert_patch` test, a fidelity.toml, and git."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 PATCH = "fast_norm"
 KERNEL = "stack/fast_norm.py"
@@ -88,6 +90,23 @@ def test_its_error_is_small():
 }
 
 
+LIGHT = {
+    KERNEL: "def fast_norm(x, weight):\n    return x * weight\n",
+    MICROTEST: """\
+from stack import fast_norm as patch
+
+
+def test_fast_norm_is_the_norm():
+    assert patch.fast_norm(2.0, 3.0) == 6.0
+
+
+def test_its_error_is_small():
+    assert abs(patch.fast_norm(0.1, 3.0) - 0.3) < 1e-9
+""",
+}
+"""The same repository without torch."""
+
+
 def git(root: Path, *arguments: str) -> str:
     """Run git with an author, apart from the user's own configuration."""
     command = [
@@ -117,11 +136,11 @@ def commit(root: Path, words: str = "a change") -> None:
     git(root, "commit", "--quiet", "-m", words)
 
 
-def fork(root: Path) -> Path:
+def fork(root: Path, files: Mapping[str, str] = MappingProxyType(FILES)) -> Path:
     """Make the repository: `main` is the base, and the branch `change` is checked out."""
     root.mkdir()
     git(root, "init", "--quiet", "--initial-branch=main")
-    for path, text in FILES.items():
+    for path, text in files.items():
         write(root, path, text)
     commit(root, "a stack")
     git(root, "checkout", "--quiet", "-b", "change")
