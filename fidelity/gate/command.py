@@ -161,10 +161,9 @@ class Gate:
         found.items += stored.compare_microtest(touched, result, old, self._margin)
 
     def _runner(self) -> Runner:
-        arguments = ["--fidelity-note-patches", f"--fidelity-run-dir={self.folder}"]
         return Runner(
             command=self.config.gate.microtest_command,
-            arguments=[*arguments, *microtest_arguments(self._flags)],
+            arguments=["--fidelity-note-patches", *microtest_arguments(self._flags)],
             folder=self.folder / "microtests",
             timeout_s=self.config.gate.microtest_s,
         )

@@ -41,7 +41,7 @@ def touched_patches(
     changes: Sequence[Change], now: ConfigFile, was: ConfigFile | None
 ) -> list[Touched]:
     """Return the patches that a diff concerns, in the order of fidelity.toml."""
-    config = next((c for c in changes if c.path == FILE_NAME), None)
+    config = _config_change(changes, now)
     shared = [c for c in changes if matches(c.path, now.gate.shared)]
     found = []
     for patch in now.patches.values():
@@ -115,7 +115,7 @@ def strays(
         if c.exists and matches(c.path, watched) and not matches(c.path, claimed)
     ]
     seen = {item.subject for item in found}
-    config = next((c for c in changes if c.path == FILE_NAME), None)
+    config = _config_change(changes, now)
     if was is None or config is None:
         return found
     for path in files:
@@ -124,6 +124,11 @@ def strays(
             text = f"{shown(path)} belonged to {owners[0]} at the base, and now is"
             found.append(_stray(path, 1, text))
     return found
+
+
+def _config_change(changes: Sequence[Change], now: ConfigFile) -> Change | None:
+    name = FILE_NAME if now.path is None else now.path.name
+    return next((change for change in changes if change.path == name), None)
 
 
 def _stray(path: str, line: int, text: str) -> Item:

@@ -79,6 +79,7 @@ class Runner:
         command = [word.replace("{python}", sys.executable) for word in self.command or COMMAND]
         command += [f"./{microtest}", f"--junitxml={junit}", "-p", "no:cacheprovider", "-q"]
         began = time.monotonic()
+        command.append(f"--fidelity-run-dir={self.folder / name}")  # for verdicts of its own
         code = self._wait([*command, *self.arguments], root, log)
         took = time.monotonic() - began
         if code is None:
