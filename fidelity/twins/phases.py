@@ -91,8 +91,8 @@ async def chunked_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
         other=Heard(reply=once),
         null=(Heard(reply=many), Heard(reply=again)),
         doubt=proofs.first_of(
-            proofs.cold((pieces or [many])[0], prompt.head),
-            proofs.cold(many, prompt.head),
+            proofs.cold((pieces or [many])[0], prompt.shared),
+            proofs.cold(many, prompt.shared),
             "" if (at_once or 0) >= 2 else f"{at_once} chunks where many were meant",
             "" if set(counts) == {1} else f"pieces of {counts} chunks where one was meant",
         ),
@@ -154,7 +154,7 @@ async def turned_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
         more=() if scene.damaged else ((Heard(reply=last), Heard(reply=third)),),
         null=(Heard(reply=cold), Heard(reply=again)),
         doubt=proofs.first_of(
-            *(proofs.cold(reply, prompt.head) for reply in (cold, again, last)),
+            *(proofs.cold(reply, prompt.shared) for reply in (cold, again, last)),
             proofs.cached(second, len(first)),
         ),
         cell={"first_turn_tokens": len(told) - len(tail)},

@@ -74,7 +74,7 @@ def room_of(measure: "Measure") -> Room:
     if measure.planning:
         return Room(limit_tokens=capabilities.max_model_len)
     given = measure.settings.dtype
-    dtype, told = (given, True) if given else _dtype(info)
+    dtype, told = _computed_in(*((given, True) if given else _dtype(info)))
     has_ids = capabilities["token_ids"].present
     return Room(
         page=capabilities.page_size,
@@ -101,6 +101,17 @@ def _dtype(info: Mapping[str, Any]) -> tuple[str, bool]:
     except ValueError:  # "auto", or a name of the server's own
         return ASSUMED_DTYPE, False
     return (str(told), True) if told else (ASSUMED_DTYPE, False)
+
+
+def _computed_in(dtype: str, told: bool) -> tuple[str, bool]:
+    """Return what both arms of a twin are computed in.
+
+    Formats coarser than bfloat16 are those of weights or keys: both arms read the very same rounded
+    values, and sum them in bfloat16.
+    """
+    if rounding_bound(dtype) > rounding_bound(ASSUMED_DTYPE):
+        return ASSUMED_DTYPE, told
+    return dtype, told
 
 
 def _whole(info: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:

@@ -13,13 +13,13 @@ from fidelity.statistics.ladder import worst
 from fidelity.statistics.stats import ALPHA, p_at_least
 from fidelity.twins.comparison import held_null
 from fidelity.twins.floor import judge_floor
-from fidelity.twins.judging import UNPROVEN, judged
+from fidelity.twins.judging import TEXT, UNPROVEN, judged
 from fidelity.twins.plans import Plan, classes_of, fresh_of_class, plans
 from fidelity.twins.profile import profile_of
 from fidelity.twins.room import room_of
 from fidelity.twins.scene import Scene
 from fidelity.verdicts.opened import CLASS_TRIALS, missed_classes
-from fidelity.words import Blame, Ladder, Outcome
+from fidelity.words import Blame, Concern, Ladder, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,8 @@ does not hold can be, and fails the claim: where rounding explains the arms, few
 DECISIVE_P = 1e-6
 """Of that claim: then no further class is asked; a run's other claims cannot correct it away."""
 MOST_CLASSES = 8
-"""That are asked again, the most suspicious ones; a miss outside them keeps the claim from passing
-all the same, and fresh prompts do not know how their class was chosen."""
+"""That are asked again, the most suspicious ones. The others stay opened and unasked: they count in
+Holm's family, and with them the claim can fail and cannot pass."""
 MOST_UNPROVEN = 0.25
 """Of the prompts: that many may miss the path, by timing or for want of a full page."""
 
@@ -67,11 +67,11 @@ class TwinRun:
         chosen = plans(self.sweep, self.room, seed=measure.seed, count=count)
         trials = self._ask(chosen)
         if not all(UNPROVEN in trial.error for trial in trials):
-            suspects = set(missed_classes(trials, self._classes)[:MOST_CLASSES])
+            suspects = missed_classes(trials, self._classes)[:MOST_CLASSES]
             measure.open_classes(
                 trials,
-                lambda trial: [name for name in self._classes(trial) if name in suspects],
-                self._fresh,
+                self._classes,
+                lambda name, n: self._fresh(name, n) if name in suspects else [],
                 concurrency=CLASS_TRIALS if twin.gathers else 1,
             )
         return trials
@@ -97,14 +97,7 @@ class TwinRun:
             NotApplicable: the path was never taken, and the deployment does not promise it.
         """
         self._refuse_unproven(trials)
-        trials, left_out = _proven(trials)
-        finding = self.measure.rate_finding(
-            trials,
-            AGREE,
-            title=f"{self._title}{left_out}",
-            effect_name="prompts that agree",
-            blame=Blame.DEPLOYMENT,
-        )
+        finding = self._pool(trials)
         everything = [*trials, *self.measure.fresh_trials]
         profile = profile_of(self.twin.name, everything, bound=self.room.bound)
         finding = msgspec.structs.replace(
@@ -114,7 +107,11 @@ class TwinRun:
             parts=_with_words(finding.parts, str(profile["words"])),
             minimum_detectable_effect=self._detectable(finding),
         )
-        findings = [finding, *self._over_all(everything), self._floor(everything)]
+        findings = [
+            msgspec.structs.replace(found, concern=_concern(everything))
+            for found in (finding, *self._over_all(everything))
+        ]
+        findings.append(self._floor(everything))
         self.measure.decide(*findings, title=self.twin.claim, profile=profile)
 
     # ---- asking
@@ -143,8 +140,8 @@ class TwinRun:
 
         async def script(ask: Ask) -> ProbeResult:
             result = judged(await twin.ask(ask, room, plan, scene), room)
-            if result.ok is not None and not scene.damaged:
-                self._told.append(result.ok)
+            if (agrees := _agrees(result)) is not None and not scene.damaged:
+                self._told.append(agrees)
             return result
 
         return Probe(
@@ -173,9 +170,33 @@ class TwinRun:
         if doubts and len(doubts) == len(trials) and not promised:
             raise NotApplicable(doubts[0])
 
+    def _pool(self, trials: Sequence[Trial]) -> Finding:
+        """Return the claim over the prompts that prove the path.
+
+        Prompts that part stay in whichever path they took; so it fails only if it does with every
+        prompt that agrees counted in, proven or not.
+        """
+        speak, left_out = _proven(trials)
+        finding = self._rate(speak, left_out)
+        if finding.outcome is not Outcome.FAIL or len(speak) == len(trials):
+            return finding
+        at_best = self._rate(trials, left_out)
+        if at_best.outcome is Outcome.FAIL:
+            return at_best
+        return _undecided(finding)
+
+    def _rate(self, trials: Sequence[Trial], left_out: str) -> Finding:
+        return self.measure.rate_finding(
+            trials,
+            AGREE,
+            title=f"{self._title}{left_out}",
+            effect_name="prompts that agree",
+            blame=Blame.DEPLOYMENT,
+        )
+
     def _over_all(self, trials: Sequence[Trial]) -> list[Finding]:
         """Return the claim over both stages where it is refuted, nothing where it is not."""
-        agree = [trial.ok for trial in trials if trial.ok is not None]
+        agree = [agrees for trial in trials if (agrees := _agrees(trial)) is not None]
         p_value = _p_over_all(agree)
         if p_value >= ALPHA:
             return []
@@ -245,6 +266,37 @@ def _proven(trials: Sequence[Trial]) -> tuple[Sequence[Trial], str]:
     if not missing or missing > MOST_UNPROVEN * len(trials):
         return trials, ""
     return speak, f" (without {missing} that did not take the path)"
+
+
+def _agrees(told: ProbeResult | Trial) -> bool | None:
+    """Return whether the arms of a prompt agree, on whichever path; None: not measured."""
+    return True if UNPROVEN in told.error else told.ok
+
+
+def _concern(trials: Sequence[Trial]) -> Concern:
+    """Return whether anything that was read differs, or only the shape in which it is told."""
+    missed = [trial.details.get("shape", "") for trial in trials if trial.ok is False]
+    told_alone = bool(missed) and all(shape not in {"", TEXT} for shape in missed)
+    return Concern.CONFORMANCE if told_alone else Concern.READING
+
+
+def _undecided(finding: Finding) -> Finding:
+    """Return a failure as what is not decided: prompts that agree were left out of it."""
+    why = "with the prompts that agree and do not prove their path it does not fail"
+    parts = tuple(
+        msgspec.structs.replace(part, outcome=Outcome.INCONCLUSIVE, blame=None)
+        if part.outcome is Outcome.FAIL
+        else part
+        for part in finding.parts
+    )
+    return msgspec.structs.replace(
+        finding,
+        outcome=Outcome.INCONCLUSIVE,
+        blame=None,
+        ladder=None,
+        parts=parts,
+        reason=f"{finding.reason}; {why}",
+    )
 
 
 def _p_over_all(agree: Sequence[bool]) -> float:

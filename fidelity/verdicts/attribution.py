@@ -63,7 +63,8 @@ def _open(finding: Finding) -> bool:
 def _accuser(findings: Iterable[Finding]) -> Finding | None:
     """Return a failed twin or golden that blames the deployment."""
     for finding in findings:
-        speaks = oracle_of(finding.suite) is not Oracle.ANSWER
+        reads = finding.concern is Concern.READING
+        speaks = reads and oracle_of(finding.suite) is not Oracle.ANSWER
         if speaks and finding.outcome is Outcome.FAIL and finding.blame is Blame.DEPLOYMENT:
             return finding
     return None
