@@ -105,6 +105,21 @@ def text_of(message: Message) -> str:
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
+_ENDS_OF_REASONING = ("</think>", "</thinking>", "</seed:think>", "[/THINK]", "</reasoning>")
+
+
+def rendered_text_of(message: Message) -> str:
+    """Return the text of a message as far as every template renders it.
+
+    Templates drop the reasoning of earlier answers, and what stands before its end mark.
+    """
+    text = text_of(message)
+    if message.get("role") == "assistant":
+        for mark in _ENDS_OF_REASONING:
+            text = text.rpartition(mark)[2]
+    return text.strip()
+
+
 def conversation_of(body: Mapping[str, Any], where: str) -> Conversation:
     """Return the conversation of a request body.
 

@@ -506,3 +506,107 @@ def test_reasoning_is_switched_also_where_the_chat_sets_template_arguments(tmp_p
         ]
     assert {"lang": "en", "thinking": False, "enable_thinking": False} in sent
     assert {"lang": "en", "thinking": True, "enable_thinking": True} in sent
+
+
+# ---- templates of healthy servers
+
+
+DEFAULT_SYSTEM = "You are a helpful assistant of " + "many " * 20 + "words."
+DENSE = "=" * 400
+THOUGHT = "<think>" + "they say so and I shall keep it in mind " * 12 + "</think>"
+
+
+class Templated(Server):
+    """Forgets as `Server` does, behind a template as many models have it: nothing is lost there.
+
+    It writes its own system message where none is given, and drops earlier reasoning.
+    """
+
+    def rendered(self, messages):
+        given = [] if messages[0]["role"] == "system" else [_system(DEFAULT_SYSTEM)]
+        if self.knob("drops") == "answers":
+            messages = [m for m in messages if m["role"] != "assistant"]
+        if self.knob("drops") == "system":
+            given, messages = [], [m for m in messages if m["role"] != "system"]
+        return given + [
+            m | {"content": m["content"].rpartition("</think>")[2]}
+            if m["role"] == "assistant"
+            else m
+            for m in messages
+        ]
+
+    def _templated(self, request):
+        body = request.json
+        messages = self.rendered(body["messages"])
+        request.body = json.dumps(body | {"messages": messages}).encode()
+
+    async def chat(self, request, connection):
+        self._templated(request)
+        await super().chat(request, connection)
+
+    async def more(self, request, connection):
+        if request.path == "/tokenize":
+            if not self.knob("tokenizer", True):
+                return False
+            if "messages" in request.json:
+                self._templated(request)
+        return await super().more(request, connection)
+
+
+def _system(text):
+    return {"role": "system", "content": text}
+
+
+def _answer(text):
+    return {"role": "assistant", "content": text}
+
+
+ASKED = _user("What does box 3 hold?")
+TEMPLATED_CHATS = {
+    "default_system": [_system("Box 3 holds 4444."), _user("Hello."), _answer("Hi."), ASKED],
+    "earlier_reasoning": [
+        _user("Guess what it holds."),
+        _answer(f"{THOUGHT}Box 3 holds 4444."),
+        ASKED,
+    ],
+    "dense_text": [_user(f"Box 3 holds 4444 and {DENSE}"), _answer("OK."), ASKED],
+}
+
+
+def _rendering(records):
+    return next(r for r in records if isinstance(r, Finding) and r.claim == "triage/rendering")
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+@pytest.mark.parametrize("chat", list(TEMPLATED_CHATS))
+def test_a_healthy_template_loses_nothing_in_rendering(tmp_path, chat, tokenizer):
+    with Templated(sees="last", tokenizer=tokenizer) as server:
+        body = {"messages": TEMPLATED_CHATS[chat], "max_tokens": 32}
+        _, records, _ = _triage(tmp_path, server, "--expect=4444", body=body)
+    finding = _rendering(records)
+    assert finding.outcome != "fail", finding.reason
+    assert records[-1].blame != "deployment"
+    if chat != "dense_text" or tokenizer:
+        assert _verdict(records) == "lost in attention", finding.reason
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+@pytest.mark.parametrize(
+    ("drops", "chat"), [("answers", "earlier_reasoning"), ("system", "default_system")]
+)
+def test_a_template_that_loses_the_fact_is_lost_in_rendering(tmp_path, drops, chat, tokenizer):
+    with Templated(sees="last", drops=drops, tokenizer=tokenizer) as server:
+        body = {"messages": TEMPLATED_CHATS[chat], "max_tokens": 32}
+        code, records, _ = _triage(tmp_path, server, "--expect=4444", body=body)
+    assert (code, _verdict(records)) == (1, "lost in rendering"), _rendering(records).reason
+    assert records[-1].blame == "deployment"
+
+
+def test_a_fact_that_stands_in_earlier_reasoning_alone_blames_no_deployment(tmp_path):
+    chat = [_user("Guess."), _answer("<think>Box 3 holds 4444.</think>I know it now."), ASKED]
+    with Templated(sees="last") as server:
+        body = {"messages": chat, "max_tokens": 32}
+        code, records, _ = _triage(tmp_path, server, "--expect=4444", body=body)
+    assert code == 1
+    assert records[-1].blame == "unknown"
+    assert "stands only in earlier reasoning" in _rendering(records).reason
