@@ -18,7 +18,7 @@ from fidelity.triage.desk import Tally, Try
 from fidelity.triage.inquiry import tries_for
 from fidelity.triage.judge import Judge
 from fidelity.triage.lengths import residue_of
-from fidelity.triage.pieces import blocks_of, lengthened, simpler
+from fidelity.triage.pieces import blocks_of, lengthened, salted, simpler
 from fidelity.triage.reading import read_conversation
 from fidelity.triage.shrink import minimized
 from fidelity.triage.topic import fact_of, topic_of
@@ -610,3 +610,104 @@ def test_a_fact_that_stands_in_earlier_reasoning_alone_blames_no_deployment(tmp_
     assert code == 1
     assert records[-1].blame == "unknown"
     assert "stands only in earlier reasoning" in _rendering(records).reason
+
+
+# ---- hostile input, and what reaches disk
+
+
+def _nested(levels):
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"messages": [_user("x") | {"tool_calls": ["x"]}]}, "tool_calls is no list of calls"),
+        ({"messages": [_user("x") | {"tool_calls": 3}]}, "tool_calls is no list of calls"),
+        ({"messages": [_user("x")], "stop": json.loads(_nested(200))}, "nested more than 100"),
+        ({"messages": [_user([json.loads(_nested(200))])]}, "nested more than 100"),
+        ([_user([json.loads(_nested(200))])], "nested more than 100"),
+        (_nested(100_000), "is neither a JSON chat"),
+        (f"[2026] Receive OpenAI: obj={_nested(100_000)}\nx", "cannot be read"),
+        (f'[2026] {{"obj": {_nested(100_000)}}}\nx', "is neither a JSON chat"),
+        (f'[2026] {{"obj": {{"messages": [], "b": {_nested(400)}}}}}\nx', "nested more than 100"),
+    ],
+)
+def test_hostile_input_is_one_clear_sentence(tmp_path, content, said):
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        read_conversation(_file(tmp_path, content))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_chats_in_parts_alone_are_lengthened_and_salted_with_their_images_kept():
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    parts = [{"type": "text", "text": "Why?"}, image]
+    chat = conversation_of({"messages": [_user(parts)]}, "x")
+    for changed in (lengthened(chat, 2), salted(chat, "ok")):
+        assert text_of(changed.messages[0]) == "ok Why?"
+        assert changed.messages[0]["content"][-1] == image
+
+
+def test_what_a_log_says_is_listed_without_control_characters(tmp_path):
+    lines = [
+        json.dumps({"timestamp": "\x1b[31mnow" + "w" * 500, "obj": {"messages": [_user("a")]}}),
+        json.dumps({"timestamp": "\x1b]0;x\x07\n", "obj": {"messages": "no"}}),
+    ]
+    with pytest.raises(ConfigError, match="choose one") as caught:
+        read_conversation(_file(tmp_path, "\n".join(lines)))
+    said = str(caught.value)
+    assert all(char.isprintable() for line in said.splitlines() for char in line)
+    assert len(said.splitlines()) == 3
+    assert max(map(len, said.splitlines()[1:])) < 200
+
+
+def test_keys_of_a_logged_request_are_neither_sent_nor_written(tmp_path, capsys):
+    key = "sk-logged-0123456789"
+    body = {
+        "messages": CHAT,
+        "api_key": key,
+        "extra_headers": {"Authorization": f"Bearer {key}"},
+        "metadata": {"user": {"access_token": key}},
+    }
+    with Server(sees="last") as server:
+        _, _, folder = _triage(tmp_path, server, "--expect=4444", body=body)
+        sent = [json.dumps(r.json) for r in server.requests if r.path.endswith("completions")]
+    for path in folder.rglob("*"):
+        assert path.is_dir() or key.encode() not in path.read_bytes(), path
+    assert json.loads((folder / "smallest.request.json").read_text())["messages"]
+    assert not any(key in text for text in sent)
+    page = " ".join(capsys.readouterr().out.split())
+    assert "are not sent: api_key, extra_headers, access_token" in page
+
+
+def test_what_was_not_reproduced_is_no_certificate(tmp_path):
+    with Server() as server:
+        code, records, _ = _triage(tmp_path, server, "--expect=4444")
+    assert (code, records[-1].exit_code, records[-1].verdict) == (0, 0, "undecided")
+    whole = next(r for r in records if isinstance(r, Finding) and r.claim == "triage/conversation")
+    assert whole.outcome == "inconclusive"
+
+
+class Unlucky(Server):
+    """Gives a wrong answer to one very prompt: as rounding decides where two answers are close."""
+
+    def answer(self, body):
+        said = super().answer(body)
+        if len(body["messages"]) == 3 and body["messages"][1]["content"] == "OK.":
+            return ["8123"]
+        return said
+
+
+UNLUCKY = [_user("Box 3 holds 4444."), _answer("OK."), ASKED]
+
+
+@pytest.mark.parametrize("option", ["stock", "hop"])
+def test_one_prompt_that_fails_here_and_not_elsewhere_convicts_nobody(tmp_path, option):
+    with Unlucky() as server, Server() as other:
+        words = ["--expect=4444", f"--{option}={other.base_url}"]
+        _, records, _ = _triage(tmp_path, server, *words, body={"messages": UNLUCKY})
+    finding = next(r for r in records if isinstance(r, Finding) and r.claim == f"triage/{option}")
+    assert finding.outcome == "inconclusive", finding.reason
+    assert "here 0 of 8 fail, there 0 of 8" in finding.reason
+    assert records[-1].blame == "unknown"
