@@ -103,7 +103,7 @@ def merge(claim: "Claim", findings: Sequence[Finding], *, title: str = "") -> Fi
         title=title,
         outcome=worst.outcome,
         reason=reason_of(parts, title=title),
-        ladder=_worst_ladder(fails),
+        ladder=_worst_ladder(findings if worst.outcome is Outcome.PASS else fails),
         blame=_blame(fails),
         p_value=min(1.0, size * min(p_values)) if p_values else None,
         minimum_detectable_effect="; ".join(text for text in seen if text),
