@@ -8,11 +8,11 @@ from fidelity.errors import EndpointError
 from fidelity.probes.probe import ProbeResult
 from fidelity.twins.answers import Heard, Names, tokens_of
 from fidelity.twins.comparison import Parting, details_of, part, part_texts, rung_of
+from fidelity.twins.twin import Arms
 
 if TYPE_CHECKING:
     from fidelity.endpoint.replies import Reply
     from fidelity.twins.room import Room
-    from fidelity.twins.twin import Arms
 
 UNPROVEN = "path not taken: "
 TEXT = "text"
@@ -32,10 +32,11 @@ def judged(arms: Arms, room: Room) -> ProbeResult:
         "null_nats": float(f"{null.nats:.3g}"),
     }
     if arms.seen_at is not None:
+        place = "must part at" if arms.seen_at else "must part from"
         return ProbeResult(
-            ok=twin.agrees or twin.first != arms.seen_at,
+            ok=not _seen(twin, arms.seen_at),
             value=twin.nats,
-            cell={**cell, "must part at": arms.seen_at, "parts at": _at(twin)},
+            cell={**cell, place: arms.seen_at, "parts at": _at(twin)},
             details=details_of(twin, null),
         )
     agrees = twin.agrees and null.agrees
@@ -78,6 +79,26 @@ def _parted(arms: Arms, pair: tuple[Heard, Heard], names: Names, room: Room) -> 
         return part(one, other, dtype=room.dtype, shape=shape, sampled=arms.sampled)
     except ValueError as error:
         raise EndpointError(f"the arms cannot be compared: {error}") from error
+
+
+def parting_of(one: Heard, other: Heard, room: Room) -> Parting:
+    """Return where two answers part.
+
+    Raises:
+        EndpointError: logprobs are missing.
+    """
+    return _compared(Arms(one=one, other=other, null=(one, one)), room)[0]
+
+
+def _seen(twin: Parting, seen_at: int) -> bool:
+    """Return whether a control's altered token shows where it must.
+
+    A token altered in the answer shows at its own place. One altered in the prompt shows wherever
+    the answer depends on it: a model may begin each answer with the same words.
+    """
+    if twin.agrees or twin.first is None:
+        return False
+    return seen_at in (0, twin.first)
 
 
 def _badness(parting: Parting) -> tuple[bool, bool, float]:

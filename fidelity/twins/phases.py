@@ -37,7 +37,7 @@ async def decoded_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     if scene.damaged and len(given) > ALTERED_AT:
         given[ALTERED_AT] = _another(given, ALTERED_AT)
     scored = [
-        await score(ask, [*ids, *given], len(ids), label=f"prefill the same tokens{again}")
+        await score(ask, room, [*ids, *given], len(ids), label=f"prefill the same tokens{again}")
         for again in ("", ", again")
     ]
     prefill, again = (Heard(reply=reply, given_from=len(ids)) for reply in scored)
@@ -49,7 +49,7 @@ async def decoded_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
             "" if len(made) > 1 else "fewer than two tokens were generated",
             *(proofs.nothing_generated_came_from_cache(reply, len(ids)) for reply in scored),
         ),
-        cell={"answer_tokens": plan.tokens, "end_tokens": len(ids) + len(made)},
+        cell={"end_tokens": len(ids) + len(made)},
         seen_at=ALTERED_AT if scene.damaged else None,
         paths=("decoded", "prefilled"),
     )

@@ -1,8 +1,8 @@
 """Prompts of exact length that ask for one fact, and the same prompts with one token altered.
 
 The answer depends on one place of the context: a state that is lost there changes it at once. The
-first digit of the fact is the token that a positive control alters, so that the arms must part at
-the answer's first token.
+first digit of the fact is the token that a positive control alters, so that the arms must part
+in the answer, at its first token where the model answers at once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fidelity.checks.affording import room_of as tokens_of_a_sweep
 from fidelity.errors import NotApplicable
 from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.records import Finding, Part, Trial
@@ -14,7 +16,16 @@ from fidelity.statistics.stats import ALPHA, p_at_least
 from fidelity.twins.comparison import held_null
 from fidelity.twins.floor import judge_floor
 from fidelity.twins.judging import TEXT, UNPROVEN, judged
-from fidelity.twins.plans import Plan, classes_of, fresh_of_class, plans
+from fidelity.twins.pilot import piloted
+from fidelity.twins.plans import (
+    Plan,
+    Sweep,
+    classes_of,
+    fresh_of_class,
+    long_lengths,
+    long_plans,
+    plans,
+)
 from fidelity.twins.profile import profile_of
 from fidelity.twins.room import room_of
 from fidelity.twins.scene import Scene
@@ -37,6 +48,10 @@ DECISIVE_P = 1e-6
 MOST_CLASSES = 8
 """That are asked again, the most suspicious ones. The others stay opened and unasked: they count in
 Holm's family, and with them the claim can fail and cannot pass."""
+MANY_REQUESTS = 6
+"""For one prompt: twins of more ask the first of the long lengths only."""
+TWINS = 12
+"""That share what a budget affords for long prompts."""
 MOST_UNPROVEN = 0.25
 """Of the prompts: that many may miss the path, by timing or for want of a full page."""
 
@@ -55,9 +70,9 @@ class TwinRun:
         self.twin = twin
         measure.allow(twin.traffic)
         measure.needs(*twin.needs)
-        self.room = room_of(measure)
+        self.room = piloted(measure, room_of(measure))
         sweep = twin.sweep(self.room) if callable(twin.sweep) else twin.sweep
-        self.sweep = sweep.fitted(self.room)
+        self.sweep = replace(sweep.fitted(self.room), long=self._long(sweep))
         self._told: list[bool] = []
 
     def asked(self) -> list[Trial]:
@@ -65,6 +80,7 @@ class TwinRun:
         twin, measure = self.twin, self.measure
         count = measure.trials_planned(quick=twin.quick, standard=twin.standard, deep=twin.deep)
         chosen = plans(self.sweep, self.room, seed=measure.seed, count=count)
+        chosen += long_plans(self.sweep, seed=measure.seed)
         trials = self._ask(chosen)
         if not all(UNPROVEN in trial.error for trial in trials):
             suspects = missed_classes(trials, self._classes)[:MOST_CLASSES]
@@ -116,6 +132,19 @@ class TwinRun:
 
     # ---- asking
 
+    def _long(self, sweep: Sweep) -> tuple[int, ...]:
+        """Return the lengths, far above the sweep's own, that the budget affords one prompt of."""
+        rows = long_lengths(sweep, self.room, self.measure.budget)
+        if self.twin.requests > MANY_REQUESTS:
+            rows = rows[:1]
+        room = tokens_of_a_sweep(self.measure)
+        while rows and room is not None and self.twin.requests * sum(rows) > room // TWINS:
+            self.measure.note(
+                f"no prompt of {rows[-1]:,} tokens: the budget's token cap ends there"
+            )
+            rows = rows[:-1]
+        return rows
+
     def _ask(
         self, chosen: Sequence[Plan], scene: Scene | None = None, *, arm: str = ""
     ) -> list[Trial]:
@@ -139,7 +168,8 @@ class TwinRun:
         event = 0 if scene.damaged else twin.event_tokens(room) // twin.quick
 
         async def script(ask: Ask) -> ProbeResult:
-            result = judged(await twin.ask(ask, room, plan, scene), room)
+            longer = replace(plan, tokens=plan.tokens + room.answers_at)
+            result = judged(await twin.ask(ask, room, longer, scene), room)
             if (agrees := _agrees(result)) is not None and not scene.damaged:
                 self._told.append(agrees)
             return result
@@ -152,7 +182,7 @@ class TwinRun:
             recipe={"builder": "twin", "twin": twin.name, "damaged": scene.damaged}
             | {**plan.cell, "seed": plan.seed},
             expected="the same tokens and logprobs in both arms",
-            cost_tokens=twin.requests * (plan.length + plan.tokens) + event,
+            cost_tokens=twin.requests * (plan.length + plan.tokens + room.answers_at) + event,
             cost_requests=twin.requests,
             traffic=twin.traffic,
         )
@@ -162,7 +192,13 @@ class TwinRun:
     @property
     def _title(self) -> str:
         weaker = "" if self.room.graded else " (texts only: this server gives no logprobs)"
-        return f"{self.twin.claim} in >= {AGREE:.2f} of the prompts{weaker}"
+        return f"{self.twin.claim} in >= {AGREE:.2f} of the prompts{self._lengths}{weaker}"
+
+    @property
+    def _lengths(self) -> str:
+        sweep = self.sweep
+        beyond = f", one each of {_listed(sweep.long)}" if sweep.long else ""
+        return f" of {sweep.low:,} to {sweep.high:,} tokens{beyond}"
 
     def _refuse_unproven(self, trials: Sequence[Trial]) -> None:
         doubts = [trial.error for trial in trials if UNPROVEN in trial.error]
@@ -246,11 +282,12 @@ class TwinRun:
         )
 
     def _detectable(self, finding: Finding) -> str:
+        effect = f"{finding.minimum_detectable_effect}; prompts{self._lengths}"
         if not self.room.graded:
-            return f"{finding.minimum_detectable_effect}; texts only: no difference below a token"
+            return f"{effect}; texts only: no difference below a token"
         told = "" if self.room.dtype_told else ", taken for its dtype"
         return (
-            f"{finding.minimum_detectable_effect}; up to {self.room.bound:g} nats a token count as"
+            f"{effect}; up to {self.room.bound:g} nats a token count as"
             f" rounding ({self.room.dtype}{told})"
         )
 
@@ -297,6 +334,11 @@ def _undecided(finding: Finding) -> Finding:
         parts=parts,
         reason=f"{finding.reason}; {why}",
     )
+
+
+def _listed(lengths: Sequence[int]) -> str:
+    *first, last = (f"{length:,}" for length in lengths)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _p_over_all(agree: Sequence[bool]) -> float:

@@ -3,21 +3,22 @@
 import contextlib
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from fidelity.errors import EndpointError, Inconclusive, Violation
 from fidelity.measure import Measure
 from fidelity.records import Finding, Trial
-from fidelity.twins.cache import CACHED
+from fidelity.twins.cache import CACHED, EVICTED
 from fidelity.twins.judging import UNPROVEN
 from fidelity.twins.room import room_of
 from fidelity.twins.running import MOST_CLASSES, TwinRun
 from fidelity.twins.shapes import STREAMED
 from fidelity.verdicts.attribution import attributed
 from fidelity.verdicts.decisions import Claim
-from fidelity.words import Blame, Budget, Concern, Outcome
+from fidelity.words import Blame, Budget, Concern, Outcome, Traffic
 
-SETTINGS = SimpleNamespace(budget=Budget.QUICK, seed=1, allow=(), dtype=None)
+SETTINGS = SimpleNamespace(budget=Budget.QUICK, seed=1, allow=(Traffic.DISRUPTIVE,), dtype=None)
 
 
 class Told:
@@ -44,9 +45,9 @@ class Told:
         )
 
 
-def decided(twin, tell):
+def decided(twin, tell, *, asker=Told):
     """Return the finding of a twin, and the arms that were asked."""
-    told = Told(tell)
+    told = asker(tell)
     measure = Measure(
         Claim(id="c", suite="s", title="t"),
         asker=told,
@@ -69,10 +70,10 @@ def off_the_path(number):
 
 
 def test_prompts_that_agree_off_the_path_do_not_turn_a_few_others_into_a_failure():
-    """1 in 16 of 64 that parts is what a healthy server may show; 14 of 64 prove no path."""
+    """One in twenty that parts is what a healthy server may show; many prove no path."""
 
     def tell(number, stage):
-        if number % 16 == 0:
+        if number % 16 == 0 and (stage == 1 or number == 0):
             return {"ok": False}
         return off_the_path(number) if stage == 2 or number % 4 == 1 else {"ok": True}
 
@@ -175,3 +176,23 @@ def test_a_stream_of_another_shape_accuses_nobody_of_a_failed_recall(concern, bl
         blame=Blame.UNKNOWN,
     )
     assert attributed([twin, recall])[1].blame is blame
+
+
+def test_a_twin_says_how_long_its_prompts_were_and_a_fault_beyond_a_thousand_tokens_fails_it():
+    told = []
+
+    def tell(number, stage):
+        return {}
+
+    class Longer(Told):
+        def _trial(self, job):
+            trial = super()._trial(job)
+            told.append(job.probe.cell["length_tokens"])
+            return msgspec.structs.replace(trial, ok=told[-1] < 900)
+
+    finding, _ = decided(EVICTED, tell, asker=Longer)
+    assert max(told) > 1_900
+    assert finding.outcome is Outcome.FAIL, finding.reason
+    assert "2,048" in str(finding.parts)
+    finding, _ = decided(EVICTED, lambda number, stage: {"ok": True})
+    assert "1,024 and 2,048" in finding.minimum_detectable_effect
