@@ -40,6 +40,8 @@ def main(flags: Mapping[str, object], order: Order) -> int:
     """
     settings = resolve_gate(flags)
     gate = Gate(settings, flags, order)
+    gate.folder.mkdir(parents=True, exist_ok=True)
+    (gate.folder / ".gitignore").write_text("*\n", encoding="utf-8")  # no part of the next diff
     told = gate.run()
     _write(told, settings, gate.folder, gate.prefix)
     return exit_code(told.items)
@@ -240,7 +242,6 @@ class Gate:
 
 
 def _write(told: Told, settings: GateSettings, folder: Path, prefix: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     write_junit(folder / "gate-junit.xml", told.items)
     write_sarif(folder / "gate.sarif", told.items, prefix)
     text = markdown(told)

@@ -370,6 +370,7 @@ def test_the_action_hands_its_inputs_on_as_data(light, tmp_path):
     assert "sarif=runs/a b/gate.sarif" in (tmp_path / "output").read_text()
     assert "must not merge" in (tmp_path / "summary.md").read_text()
     assert (light / "runs/a b/gate.sarif").is_file()
+    assert "runs" not in git(light, "status", "--short", "--untracked-files=all")
 
 
 def test_the_hook_gates_what_is_about_to_be_committed(light, gate):
