@@ -40,8 +40,9 @@ def main(flags: Mapping[str, object], order: Order) -> int:
     """
     settings = resolve_gate(flags)
     gate = Gate(settings, flags, order)
-    gate.folder.mkdir(parents=True, exist_ok=True)
-    (gate.folder / ".gitignore").write_text("*\n", encoding="utf-8")  # no part of the next diff
+    if not gate.folder.exists():  # a new folder is no part of the next diff
+        gate.folder.mkdir(parents=True)
+        (gate.folder / ".gitignore").write_text("*\n", encoding="utf-8")
     told = gate.run()
     _write(told, settings, gate.folder, gate.prefix)
     return exit_code(told.items)

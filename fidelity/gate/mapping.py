@@ -49,7 +49,8 @@ def touched_patches(
         globs = (*patch.files, *(old.files if old else ()))
         own = [c for c in changes if matches(c.path, globs)]
         test = [c for c in changes if c.path in {patch.microtest, old.microtest if old else ""}]
-        support = [c for c in changes if is_support(c.path, patch, now)]
+        named = was.gate.microtest_support if was is not None else ()
+        support = [c for c in changes if is_support(c.path, patch, now) or matches(c.path, named)]
         entry = [config] if config is not None and (was is None or old != patch) else []
         places = [*sorted(own, key=lambda c: not c.exists), *test, *entry, *shared, *support]
         if places:

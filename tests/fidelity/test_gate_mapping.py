@@ -53,6 +53,8 @@ def test_a_change_concerns_the_patches_of_its_file_its_microtest_and_what_they_r
     assert names(["t/test_b.py"], both, both) == ["b"]
     for path in ("k/common/x/y.py", "ref/a.py", "t/conftest.py", "conftest.py", "t/inputs.py"):
         assert names([path], both, both) == ["a", "b"], path
+    for path in ("ref/a.py", "t/inputs.py"):  # what counted at the base does not leave by itself
+        assert names([path], config(patch("a")), both) == ["a"], path
     for path in ("README.md", "k/c.py", "other/conftest.py", "t/test_c.py", "fidelity.toml"):
         assert names([path], both, both) == [], path
 
