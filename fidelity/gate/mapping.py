@@ -71,7 +71,8 @@ def is_support(path: str, patch: PatchSpec, config: ConfigFile) -> bool:
     file, folder = PurePosixPath(path), PurePosixPath(patch.microtest).parent
     if file.name == "conftest.py":
         return file.parent == folder or file.parent in folder.parents
-    beside = folder in file.parents and file.suffix == ".py"
+    at_root = not folder.parts  # everything lies below it: that says nothing
+    beside = not at_root and folder in file.parents and file.suffix == ".py"
     return beside and not file.name.startswith("test_") and not _is_of_patches(path, config)
 
 

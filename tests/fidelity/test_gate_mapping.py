@@ -80,6 +80,9 @@ def test_kernels_beside_their_microtests_are_no_support():
     assert not is_support("k/a.py", both.patches["a"], both)
     assert not is_support("k/common.py", both.patches["a"], both)
     assert is_support("k/inputs.py", both.patches["a"], both)
+    at_root = patch("r", microtest="test_r.py")
+    assert not is_support("other/x.py", at_root, both)
+    assert is_support("conftest.py", at_root, both)
 
 
 def test_strays_are_told_once_and_a_deleted_file_is_none():
