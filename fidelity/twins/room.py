@@ -87,6 +87,10 @@ def room_of(measure: "Measure") -> Room:
     given = measure.settings.dtype
     dtype, told = _computed_in(*((given, True) if given else _dtype(info)))
     has_ids = capabilities["token_ids"].present
+    can_bypass = capabilities["prompt_logprobs"].present and capabilities["completions"].present
+    limits = [capabilities.max_model_len]
+    if can_bypass:  # a prompt past the cache is a given text, and bounded as one
+        limits.append(deployment.client.given_text_limit)
     return Room(
         page=capabilities.page_size,
         chunk=_whole(info, CHUNK_KEYS),
@@ -98,8 +102,8 @@ def room_of(measure: "Measure") -> Room:
         and (has_ids or capabilities["tokenize"].present),
         has_ids=has_ids,
         ignores_eos=capabilities.dialect in _TELL_IGNORE_EOS,
-        can_bypass=capabilities["prompt_logprobs"].present and capabilities["completions"].present,
-        limit_tokens=capabilities.max_model_len,
+        can_bypass=can_bypass,
+        limit_tokens=min((limit for limit in limits if limit is not None), default=None),
         tells_cached=capabilities["cached_tokens"].present,
         running_gauges=deployment.client.server.dialect.running_gauges,
         workers={name: worker.client for name, worker in deployment.roles.items()},

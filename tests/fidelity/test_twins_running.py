@@ -141,13 +141,15 @@ def test_a_format_of_weights_widens_no_twin(told, taken):
             server_info={},
             roles={},
             client=SimpleNamespace(
-                server=SimpleNamespace(dialect=SimpleNamespace(running_gauges=()))
+                server=SimpleNamespace(dialect=SimpleNamespace(running_gauges=())),
+                given_text_limit=2_304,
             ),
         ),
         planning=False,
         settings=SimpleNamespace(dtype=told),
     )
     assert room_of(measure).dtype == taken
+    assert room_of(measure).limit_tokens == 2_304  # a prompt past the cache is a given text
     measure.settings.dtype = None
     measure.deployment.server_info = {"dtype": told}
     assert room_of(measure).dtype == taken
