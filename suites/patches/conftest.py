@@ -16,10 +16,14 @@ import torch  # noqa: E402
 from fidelity.config import options  # noqa: E402
 from fidelity.config.settings import MicrotestSettings, resolve_microtests  # noqa: E402
 from fidelity.errors import ConfigError  # noqa: E402
+from fidelity.microtests.findings import line_of  # noqa: E402
+from fidelity.microtests.results import HARVESTED, SYNTHETIC  # noqa: E402
 from suites.patches.examination import Examination, Examinations  # noqa: E402
 
 BAD_USAGE = 2
 EXAMPLES = {"cpu": 25, "cuda": 8}  # irregular shapes of a patch; each compiles kernels on a GPU
+_SILENT = -2
+"""-qq: who started this process prints the verdicts, as `fidelity micro` does."""
 _ALL = pytest.StashKey[Examinations]()
 
 
@@ -58,11 +62,20 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep only the patches that were asked for."""
-    wanted = {text.partition("=")[0] for text in config.stash[_ALL].settings.patch}
-    if not wanted:
+    """Keep the patches that were asked for; harvested inputs need a folder of dumps."""
+    settings = config.stash[_ALL].settings
+    wanted = {text.partition("=")[0] for text in settings.patch}
+    dropped = [
+        item
+        for item in items
+        if _is_ours(item)
+        and (
+            (wanted and _patch_of(item.path) not in wanted)
+            or (_is_harvested(item) and settings.inputs is None)
+        )
+    ]
+    if not dropped:
         return
-    dropped = [item for item in items if _is_ours(item) and _patch_of(item.path) not in wanted]
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in dropped]
 
@@ -87,7 +100,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and _is_ours(item):
         reason = str(call.excinfo.value if call.excinfo else report.longrepr)
-        item.config.stash[_ALL].of(_patch_of(item.path)).failed(f"{item.name}: {reason[:300]}")
+        _examination_of(item).failed(f"{item.name}: {reason[:300]}")
     return report
 
 
@@ -96,13 +109,21 @@ def pytest_terminal_summary(
 ) -> None:
     """Print and store the verdict on each patch."""
     reports = config.stash[_ALL].conclude()
-    if not reports:
+    if not reports or config.getoption("verbose") <= _SILENT:
         return
     terminalreporter.section("patches")
     for report in reports:
-        ladder = f" ({report.ladder})" if report.ladder else ""
-        terminalreporter.write_line(f"{report.verdict:<11} {report.name}{ladder}: {report.reason}")
+        terminalreporter.write_line(line_of(report))
     terminalreporter.write_line(f"verdicts: {config.stash[_ALL].folder}")
+
+
+def _examination_of(item: pytest.Item) -> Examination:
+    source = HARVESTED if _is_harvested(item) else SYNTHETIC
+    return item.config.stash[_ALL].of(_patch_of(item.path), source)
+
+
+def _is_harvested(item: pytest.Item) -> bool:
+    return "harvested" in getattr(item, "fixturenames", ())
 
 
 def _is_ours(item: pytest.Item) -> bool:

@@ -1,11 +1,12 @@
 """All evidence on one patch, from several tests, and the verdict over it."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -13,10 +14,17 @@ import kernels
 from fidelity.config.settings import MicrotestSettings
 from fidelity.errors import Violation
 from fidelity.microtests.judge import judge
-from fidelity.microtests.results import Check, PatchReport, Scope
+from fidelity.microtests.results import SYNTHETIC, Check, Curve, PatchReport, Point, Scope
 from fidelity.microtests.verdict_files import code_hash, save
 from fidelity.statistics.ladder import Difference, rung
-from fidelity.tensors import Case, Stack, compounding_checks, examine_patch, same_bits
+from fidelity.tensors import (
+    Case,
+    SelectionComparison,
+    Stack,
+    compounding_checks,
+    examine_patch,
+    same_bits,
+)
 from fidelity.tensors.checks import called, differs_check
 from fidelity.tensors.patch import device_label
 from fidelity.words import PatchVerdict, Question
@@ -33,8 +41,13 @@ NEEDS = (Question.IMPLEMENTATION, Question.FORMAT, Question.PROOF)
 class Examination:
     """Collects checks of one patch; raises at the first that does not hold."""
 
-    def __init__(self, name: str, settings: MicrotestSettings) -> None:
+    def __init__(
+        self, name: str, settings: MicrotestSettings, *, source: str = SYNTHETIC, data: str = ""
+    ) -> None:
+        """Begin; `data` says in words what inputs of this source are."""
         self.name = name
+        self.source = source
+        self.data = data or source
         self.device = torch.device(settings.device)
         self.seed = settings.seed
         self.checkpoint = settings.checkpoint or NANO
@@ -47,6 +60,7 @@ class Examination:
         self._checks: list[Check] = []
         self._scopes: list[Scope] = []
         self._failures: list[str] = []
+        self._curves: list[Curve] = []
 
     def generator(self) -> torch.Generator:
         """Return a source of synthetic inputs, the same at each run with this seed."""
@@ -70,7 +84,8 @@ class Examination:
         Raises:
             Violation: a check does not hold.
         """
-        options = {"device": self.device, "code": self.code(), "changes_format": False, **more}
+        options: dict[str, Any] = {"device": self.device, "code": self.code(), "data": self.data}
+        options |= {"changes_format": False, **more}
         report = examine_patch(candidate, baseline, reference, cases, name=self.name, **options)
         self._scopes.append(report.scope)
         self.take(report.checks)
@@ -127,6 +142,22 @@ class Examination:
         """Keep a figure that decides nothing."""
         self.take([Check(question=Question.FORMAT, name=name, value=value)])
 
+    def curve(
+        self, label: str, tokens: Sequence[int], found: Sequence[SelectionComparison]
+    ) -> None:
+        """Keep what is selected at each of these context lengths, for the report's chart."""
+        points = tuple(
+            Point(
+                tokens=length,
+                needles=one.needles,
+                needles_kept=one.needles_kept,
+                jaccard=one.jaccard_mean,
+                rows=one.rows,
+            )
+            for length, one in zip(tokens, found, strict=True)
+        )
+        self._curves.append(Curve(label=label, points=points))
+
     def values(self, known: tuple[str, ...]) -> tuple[str, ...]:
         """Return the value that was asked for with --fidelity-patch NAME=VALUE, else all known."""
         return self._values or known
@@ -179,7 +210,10 @@ class Examination:
         ]
         at = datetime.now(UTC).isoformat(timespec="seconds")
         checks = [*self._checks, *failures]
-        return judge(self.name, self._scope(), checks, needs=NEEDS, at=at)
+        report = judge(self.name, self._scope(), checks, needs=NEEDS, at=at)
+        return msgspec.structs.replace(
+            report, source=self.source, value=" ".join(self._values), curves=tuple(self._curves)
+        )
 
     def _scope(self) -> Scope:
         scopes = self._scopes
@@ -191,7 +225,7 @@ class Examination:
             code=code_hash(self.code()),
             dtype=joined("dtype") or "no numbers",
             shapes=tuple(sorted({shape for scope in scopes for shape in scope.shapes})),
-            data=joined("data") or "synthetic",
+            data=joined("data") or self.data,
             device=joined("device") or device_label(self.device),
         )
 
@@ -202,11 +236,15 @@ class Examinations:
     def __init__(self, settings: MicrotestSettings) -> None:
         self.settings = settings
         self.folder = (settings.run_dir or Path("runs")) / "patches"
-        self._by_name: dict[str, Examination] = {}
+        self._by_name: dict[tuple[str, str], Examination] = {}
 
-    def of(self, name: str) -> Examination:
-        """Return the examination of this patch, begun at its first test."""
-        return self._by_name.setdefault(name, Examination(name, self.settings))
+    def of(self, name: str, source: str = SYNTHETIC, data: str = "") -> Examination:
+        """Return the examination of this patch on such inputs, begun at its first test."""
+        begun = self._by_name.get((name, source))
+        if begun is None:
+            begun = Examination(name, self.settings, source=source, data=data)
+            self._by_name[name, source] = begun
+        return begun
 
     def conclude(self) -> list[PatchReport]:
         """Judge every patch, write each verdict to its file, and return them, the worst first."""

@@ -21,7 +21,7 @@ from reference.index_keys import hadamard_rotate, index_scores, round_keys
 from suites.patches import index_inputs
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.examination import Examination
-from suites.patches.index_inputs import selecting, true_scores, visible
+from suites.patches.index_inputs import by_length, selecting, true_scores, visible
 from suites.patches.paged import Pages
 from suites.patches.synthetic import normal, structured
 
@@ -112,6 +112,8 @@ def test_needles_from_1k_to_22k_tokens(examination: Examination) -> None:
         made = on_cpu(examination, selecting(bound(examination, value)))(**one)
         scores, seen = true_scores(**one), visible(**one)  # type: ignore[arg-type]
         found = compare_selection(made, scores, visible=seen, needles=needles)
+        parts = by_length(made, scores, seen, needles)
+        examination.curve(f"keys {value}", index_inputs.NEEDLE_TOKENS, parts)
         where = f"{value}, 1k..22k tokens"
         examination.take(selection_checks(found, question=Question.FORMAT, where=where))
 

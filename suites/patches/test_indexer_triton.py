@@ -21,7 +21,14 @@ from reference.index_keys import round_keys
 from suites.patches import index_inputs
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.examination import Examination
-from suites.patches.index_inputs import M, selecting, true_scores, true_selection, visible
+from suites.patches.index_inputs import (
+    M,
+    by_length,
+    selecting,
+    true_scores,
+    true_selection,
+    visible,
+)
 from suites.patches.synthetic import bf16, head, normal, rms
 
 DIM = SETTINGS.index_head_dim
@@ -121,6 +128,8 @@ def test_needles_from_1k_to_22k_tokens(examination: Examination) -> None:
     scores = true_scores(**one)  # type: ignore[arg-type]
     seen = visible(**one)  # type: ignore[arg-type]
     found = compare_selection(made, scores, visible=seen, needles=needles)
+    parts = by_length(made, scores, seen, needles)
+    examination.curve("queries and keys in bf16", index_inputs.NEEDLE_TOKENS, parts)
     examination.take(selection_checks(found, question=Question.FORMAT, where="1k..22k tokens"))
     declared = {**one, "q": bf16(one["q"]), "keys": bf16(one["keys"])}  # type: ignore[arg-type]
     error = compare(true_scores(**declared), scores)  # type: ignore[arg-type]
