@@ -18,7 +18,10 @@ from fidelity.config.settings import MicrotestSettings, resolve_microtests  # no
 from fidelity.errors import ConfigError  # noqa: E402
 from fidelity.microtests.findings import line_of  # noqa: E402
 from fidelity.microtests.results import HARVESTED, SYNTHETIC  # noqa: E402
+from suites.patches.checkpoint import Checkpoint  # noqa: E402
 from suites.patches.examination import Examination, Examinations  # noqa: E402
+from suites.patches.harvest import Harvest  # noqa: E402
+from suites.patches.whole_model import NANO  # noqa: E402
 
 BAD_USAGE = 2
 EXAMPLES = {"cpu": 25, "cuda": 8}  # irregular shapes of a patch; each compiles kernels on a GPU
@@ -90,6 +93,21 @@ def settings(request: pytest.FixtureRequest) -> MicrotestSettings:
 def examination(request: pytest.FixtureRequest) -> Examination:
     """Return the examination of the patch that this file is named after."""
     return request.config.stash[_ALL].of(_patch_of(request.path))
+
+
+@pytest.fixture(scope="session")
+def harvest(settings: MicrotestSettings) -> Harvest:
+    """Return the dumps that were given; only tests of harvested inputs ask for them."""
+    if settings.inputs is None:
+        raise ConfigError("harvested inputs need --fidelity-inputs")
+    return Harvest(settings.inputs, Checkpoint(settings.checkpoint or NANO))
+
+
+@pytest.fixture(scope="module")
+def harvested(request: pytest.FixtureRequest, harvest: Harvest) -> Examination:
+    """Return the examination of this file's patch on harvested inputs."""
+    every = request.config.stash[_ALL]
+    return every.of(_patch_of(request.path), HARVESTED, harvest.label)
 
 
 @pytest.hookimpl(wrapper=True)
