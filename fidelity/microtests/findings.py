@@ -21,6 +21,8 @@ OUTCOMES = {
     PatchVerdict.INERT: Outcome.ERROR,
     PatchVerdict.UNDECIDED: Outcome.INCONCLUSIVE,
 }
+_TELLING = ("needles lost", "selections changed outside ties")
+"""Shown first among checks that hold with nothing to spare, such as 0 of at most 0."""
 _ORDER = (
     PatchVerdict.CONVICTED,
     PatchVerdict.INERT,
@@ -136,9 +138,9 @@ def deciding(checks: Sequence[Check], question: Question) -> Check | None:
     """Return the broken check of a question, else the one nearest to its limit."""
     decided = [c for c in checks if c.question is question and c.holds is not None]
 
-    def badness(check: Check) -> tuple[bool, bool, float]:
+    def badness(check: Check) -> tuple[bool, bool, float, bool]:
         share = check.value / check.limit if check.limit else check.value
-        return check.holds is False, bool(check.limit), share
+        return check.holds is False, bool(check.limit), share, check.name in _TELLING
 
     return max(decided, key=badness, default=None)
 

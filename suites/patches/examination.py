@@ -28,7 +28,7 @@ from fidelity.tensors import (
 from fidelity.tensors.checks import called, differs_check
 from fidelity.tensors.patch import device_label
 from fidelity.words import PatchVerdict, Question
-from suites.patches.whole_model import NANO, whole_model_checks
+from suites.patches.whole_model import held_whole, whole_model_checks
 
 KERNELS = Path(kernels.__file__).parent
 SHARED = (
@@ -50,7 +50,7 @@ class Examination:
         self.data = data or source
         self.device = torch.device(settings.device)
         self.seed = settings.seed
-        self.checkpoint = settings.checkpoint or NANO
+        self.checkpoint = held_whole(settings.checkpoint)
         self._values = tuple(
             value
             for text in settings.patch

@@ -6,13 +6,19 @@ import torch
 from torch import Tensor
 
 from fidelity.microtests.results import Check
-from fidelity.tensors import SelectionComparison, compare_selection, selection_checks
+from fidelity.tensors import Op, SelectionComparison, compare_selection, selection_checks
 from fidelity.words import Question
 from kernels import Ops, Settings
 from suites.patches.binding import SETTINGS, on_cpu
 from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest, Indexed
 from suites.patches.index_inputs import selecting, visible
+
+SUM_ERROR = 2.0**-21
+"""Of the largest value of a row: eight roundings of a sum over 64 to 128 channels in fp32."""
+DRAWS = 8
+FAR = 2.0**-12
+"""Less than any step of the grids, more than such errors."""
 
 
 def settings_of(harvest: Harvest) -> Settings:
@@ -25,6 +31,23 @@ def settings_of(harvest: Harvest) -> Settings:
         rope_dim=c.qk_rope_head_dim,
         implementation=SETTINGS.implementation,
     )
+
+
+def away_from_ties(keys: Tensor, rounded: Op) -> Tensor:
+    """Rows of keys [E, Di] that round alike when they move by the error of a sum in fp32.
+
+    A rotation before the rounding sums over all channels: on a tie of the grid the order of that
+    sum decides, and two right implementations part by a whole step.
+    """
+    generator = torch.Generator().manual_seed(0)
+    largest = keys.abs().amax(1, keepdim=True)
+    plain = rounded(keys)
+    same = torch.ones(len(keys), dtype=torch.bool)
+    for _ in range(DRAWS):
+        noise = torch.rand(keys.shape, generator=generator) * 2 - 1
+        moved = rounded(keys + noise * largest * SUM_ERROR)
+        same &= ((moved - plain).abs() <= largest * FAR).all(1)
+    return keys[same]
 
 
 def needle_checks(
