@@ -35,6 +35,12 @@ class _Place(NamedTuple):
     begin: int
     end: int
 
+    def rows(self, first: int) -> "_Place":
+        """The first rows of it."""
+        count = min(first, self.shape[0])
+        size = (self.end - self.begin) // max(1, self.shape[0])
+        return self._replace(shape=(count, *self.shape[1:]), end=self.begin + size * count)
+
 
 class Checkpoint:
     """A folder with config.json and safetensors files.
@@ -94,6 +100,24 @@ class Checkpoint:
                 return self._floats(candidate)
         raise ValueError(self._missing(single, tried))
 
+    def experts(self, layer: int, count: int) -> dict[str, Tensor]:
+        """gate_up [count, 2I, H] and down [count, H, I] of a layer's first experts, float32.
+
+        Raises: ValueError: as `tensor`.
+        """
+        prefix = f"model.layers.{layer}.mlp.experts"
+        if f"{prefix}.down_proj" in self._files:
+            return {
+                part: self._floats(f"{prefix}.{part}_proj", first=count)
+                for part in ("gate_up", "down")
+            }
+        each = range(count)
+        both = [[self.expert(prefix, e, part) for part in ("gate", "up")] for e in each]
+        return {
+            "gate_up": torch.stack([torch.cat(pair) for pair in both]),
+            "down": torch.stack([self.expert(prefix, e, "down") for e in each]),
+        }
+
     def _stacked(self, prefix: str, part: str) -> Tensor:
         count = self._experts(prefix)
         if part == "down":
@@ -116,9 +140,9 @@ class Checkpoint:
             f" ({len(self._files)} tensors), tried {', '.join(tried)}"
         )
 
-    def _floats(self, name: str) -> Tensor:
-        """The tensor as stored, its scales applied."""
-        stored = self._raw(name)
+    def _floats(self, name: str, first: int | None = None) -> Tensor:
+        """The tensor as stored, its scales applied; only its first rows where that is asked."""
+        stored = self._raw(name, first)
         scales = {kind: n for kind, n in scales_of(name).items() if n in self._files}
         if stored.dtype is torch.float8_e4m3fn:
             return self._tiles(name, stored, scales)
@@ -144,12 +168,14 @@ class Checkpoint:
             return dequantise_mxfp4(packed, self._raw(scales["scale"]).view(torch.uint8))
         raise ValueError(self._missing(name, list(scales_of(name).values())))
 
-    def _raw(self, name: str) -> Tensor:
+    def _raw(self, name: str, first: int | None = None) -> Tensor:
         file = self._files[name]
         place = self._header(file).get(name)
         if place is None:
             raise ValueError(f"checkpoint: {file} has no tensor {name!r}, which its index names")
         self.read.append(name)
+        if first is not None:
+            place = place.rows(first)
         try:
             with file.open("rb") as stream:
                 stream.seek(place.begin)

@@ -65,7 +65,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the patches that were asked for; harvested inputs need a folder of dumps."""
+    """Keep the patches that were asked for, and of the inputs those that were given."""
     settings = config.stash[_ALL].settings
     wanted = {text.partition("=")[0] for text in settings.patch}
     dropped = [
@@ -75,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         and (
             (wanted and _patch_of(item.path) not in wanted)
             or (_is_harvested(item) and settings.inputs is None)
+            or (_asks_for(item, "checkpoint") and settings.checkpoint is None)
         )
     ]
     if not dropped:
@@ -93,6 +94,14 @@ def settings(request: pytest.FixtureRequest) -> MicrotestSettings:
 def examination(request: pytest.FixtureRequest) -> Examination:
     """Return the examination of the patch that this file is named after."""
     return request.config.stash[_ALL].of(_patch_of(request.path))
+
+
+@pytest.fixture(scope="session")
+def checkpoint(settings: MicrotestSettings) -> Checkpoint:
+    """Return the checkpoint that was given; only tests of its own weights ask for it."""
+    if settings.checkpoint is None:
+        raise ConfigError("tests of a checkpoint's weights need --fidelity-checkpoint")
+    return Checkpoint(settings.checkpoint)
 
 
 @pytest.fixture(scope="session")
@@ -141,7 +150,11 @@ def _examination_of(item: pytest.Item) -> Examination:
 
 
 def _is_harvested(item: pytest.Item) -> bool:
-    return "harvested" in getattr(item, "fixturenames", ())
+    return _asks_for(item, "harvested")
+
+
+def _asks_for(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
 
 
 def _is_ours(item: pytest.Item) -> bool:
