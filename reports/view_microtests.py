@@ -315,4 +315,4 @@ def _chart(report: PatchReport, curve: Curve) -> SelectionChart:
 
 
 def _short(tokens: int) -> str:
-    return f"{tokens / 1000:.3g}k" if tokens >= 1000 else str(tokens)
+    return f"{tokens / 1000:g}k" if tokens % 100 == 0 and tokens >= 1000 else f"{tokens:,}"

@@ -68,7 +68,12 @@ def state_of(reports: Sequence[PatchReport]) -> PatchState:
 
 
 def verdict_of(
-    reports: Sequence[PatchReport], *, trouble: str, interrupted: bool, duration_s: float
+    reports: Sequence[PatchReport],
+    *,
+    trouble: str,
+    interrupted: bool,
+    duration_s: float,
+    note: str = "",
 ) -> Verdict:
     """Return the last record of the run.
 
@@ -77,6 +82,7 @@ def verdict_of(
         trouble: why the run itself is not whole, "" when it is.
         interrupted: whether a person stopped it.
         duration_s: of the run.
+        note: what else a reader must know; it decides nothing.
     """
     outcomes = Counter(OUTCOMES[report.verdict] for report in reports)
     if outcomes[Outcome.FAIL]:
@@ -85,11 +91,10 @@ def verdict_of(
         verdict, code = RunVerdict.UNDECIDED, 2
     else:
         verdict, code = RunVerdict.FAITHFUL, 0
-    sentence = counted(reports)
     return Verdict(
         verdict=verdict,
         blame=Blame.DEPLOYMENT if code == 1 else None,
-        sentence=f"{sentence}; {trouble}" if trouble else sentence,
+        sentence="; ".join(part for part in (counted(reports), trouble, note) if part),
         exit_code=130 if interrupted else code,
         counts={str(outcome): count for outcome, count in outcomes.items()},
         interrupted=interrupted,
@@ -111,6 +116,15 @@ def counted(reports: Sequence[PatchReport]) -> str:
                 listed = "" if verdict is PatchVerdict.EXONERATED else f" ({', '.join(names)})"
                 parts.append(f"{len(names)} {verdict} on {kind} inputs{listed}")
     return ", ".join(parts)
+
+
+def only_synthetic(reports: Sequence[PatchReport]) -> str:
+    """Return which patches were not examined on harvested inputs; "" when all were."""
+    harvested = {report.name for report in reports if report.source == HARVESTED}
+    names = sorted({report.name for report in reports} - harvested)
+    if not names:
+        return ""
+    return f"synthetic inputs only, since a dump does not hold theirs: {', '.join(names)}"
 
 
 def line_of(report: PatchReport) -> str:

@@ -15,7 +15,14 @@ from typing import NamedTuple
 from fidelity.config.options import to_pytest_args
 from fidelity.config.settings import MicrotestSettings, resolve_microtests
 from fidelity.errors import ConfigError
-from fidelity.microtests.findings import claim_of, finding_of, line_of, state_of, verdict_of
+from fidelity.microtests.findings import (
+    claim_of,
+    finding_of,
+    line_of,
+    only_synthetic,
+    state_of,
+    verdict_of,
+)
 from fidelity.microtests.results import PatchReport
 from fidelity.microtests.verdict_files import expiry, read, save
 from fidelity.records import Finding, Manifest, Verdict
@@ -80,8 +87,10 @@ def main(order: Order, *, render: Callable[[Path], None]) -> int:
         reports = _reports(folder / FOLDER)
         kept = None if settings.run_dir else folder.parent / FOLDER
         findings = [finding_of(r, earlier=_earlier(r, kept)) for r in reports]
+        left_out = only_synthetic(reports) if settings.inputs else ""
         verdict = verdict_of(
             reports,
+            note=left_out,
             trouble=ended.trouble,
             interrupted=ended.interrupted,
             duration_s=round(time.monotonic() - began, 1),

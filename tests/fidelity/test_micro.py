@@ -121,6 +121,8 @@ def test_the_process_runs_in_the_checkout_with_absolute_paths(checkout, tmp_path
     assert cli.main(["micro", *words]) == 0
     cwd, *arguments = seen.read_text().splitlines()
     assert cwd == str(tmp_path / "checkout")
+    told = "1 exonerated on synthetic inputs; synthetic inputs only, since a dump does not hold"
+    assert records("mine")[-1].sentence.startswith(told)
     assert arguments[-1] == cwd  # first on the path: its `kernels` is ours
     assert f"--fidelity-inputs={tmp_path / 'dumps'}" in arguments
     assert f"--fidelity-run-dir={tmp_path / 'mine'}" in arguments
