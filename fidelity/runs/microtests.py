@@ -4,6 +4,7 @@ The process runs in the checkout, so that `kernels` there is ours whatever else 
 leaves one file a verdict; this side writes journal, JUnit and report from them.
 """
 
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from fidelity.records import Finding, Manifest, Verdict
 from fidelity.runs.journal import Journal, new_run_folder
 from fidelity.runs.junit import write_junit
 from fidelity.runs.manifest import git_commit, versions
+from fidelity.runs.termination import Terminated, Termination
 from fidelity.words import PatchVerdict
 
 FOLDER = "patches"
@@ -81,9 +83,12 @@ def main(order: Order, *, render: Callable[[Path], None]) -> int:
     _check_folders(settings)
     folder, journal = _open(settings)
     began = time.monotonic()
+    termination = Termination()
     try:
         journal.append(_manifest(order, settings, folder))
+        termination.watch()
         ended = _examine(order, settings, folder)
+        termination.hold()
         reports = _reports(folder / FOLDER)
         kept = None if settings.run_dir else folder.parent / FOLDER
         findings = [finding_of(r, earlier=_earlier(r, kept)) for r in reports]
@@ -97,6 +102,7 @@ def main(order: Order, *, render: Callable[[Path], None]) -> int:
         )
         _write(journal, reports, findings, verdict)
     finally:
+        termination.restore()
         journal.close()
     if kept is not None:
         for report in reports:
@@ -156,7 +162,9 @@ def _examine(order: Order, settings: MicrotestSettings, folder: Path) -> _Ended:
     child = subprocess.Popen(words, cwd=root)
     try:
         code = child.wait()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Terminated):  # Ctrl-C has reached both processes, SIGTERM only this one
+            child.send_signal(signal.SIGINT)
         try:
             child.wait(_WAIT_S)
         except subprocess.TimeoutExpired:

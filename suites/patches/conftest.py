@@ -44,6 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
             f" {', '.join(sorted(known))}",
             BAD_USAGE,
         )
+    if settings.checkpoint is not None:
+        try:
+            _ = Checkpoint(settings.checkpoint).config
+        except ValueError as error:
+            pytest.exit(f"fidelity: --fidelity-checkpoint: {error}", BAD_USAGE)
     if settings.device == "cuda" and not torch.cuda.is_available():
         pytest.exit("fidelity: --fidelity-device is cuda, but torch sees no GPU here", BAD_USAGE)
     torch.set_num_threads(1)

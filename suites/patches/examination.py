@@ -55,8 +55,9 @@ class Examination:
             value
             for text in settings.patch
             for own, _, value in [text.partition("=")]
-            if own == name and value
+            if own == name and value not in ("", "on")
         )
+        self._value_used = False
         self._checks: list[Check] = []
         self._scopes: list[Scope] = []
         self._failures: list[str] = []
@@ -160,6 +161,7 @@ class Examination:
 
     def values(self, known: tuple[str, ...]) -> tuple[str, ...]:
         """Return the value that was asked for with --fidelity-patch NAME=VALUE, else all known."""
+        self._value_used = True
         return self._values or known
 
     def differs(self, made: Tensor, baseline: Any, arguments: dict[str, Any]) -> None:
@@ -204,6 +206,11 @@ class Examination:
         """Return the verdict over everything that was measured; None when nothing was."""
         if not (self._checks or self._failures):
             return None
+        if self._values and not self._value_used:
+            self._failures.append(
+                f"the microtest of {self.name} takes no value, and {', '.join(self._values)} was"
+                " asked for"
+            )
         failures = [
             Check(question=Question.PROOF, name="test", value=1, holds=False, sentence=text)
             for text in self._failures

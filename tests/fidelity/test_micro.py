@@ -1,5 +1,10 @@
 """`fidelity micro`: microtests in a process of their own, and the run that is made of them."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -215,6 +220,47 @@ def test_an_unknown_patch_is_refused_by_name(tmp_path, monkeypatch, capfd):
     assert "no microtest of mhc_fp8; there are default_thinking, fp8_kv" in (
         captured.out + captured.err
     )
+
+
+def test_a_value_that_a_microtest_does_not_take_is_not_ignored(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["micro", "--patch=default_thinking=off"]) == 2
+    output = capfd.readouterr().out
+    assert "undecided   default_thinking=off on synthetic inputs" in output
+    assert "the microtest of default_thinking takes no value, and off was asked for" in output
+
+
+SLOW = """
+import time
+
+def test_it():
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_is_kept_and_marked(checkout, tmp_path, number):
+    seen = checkout(report(), test=SLOW)
+    code = (
+        "import sys, pathlib, fidelity.cli as cli;"
+        f"cli.SUITES = pathlib.Path({str(tmp_path / 'checkout' / 'suites')!r});"
+        "sys.exit(cli.main(['micro', '--run-dir=mine']))"
+    )
+    # in a group of its own, so that Ctrl-C reaches both processes as a terminal would send it
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not seen.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    assert process.wait(60) == 130
+    last = records("mine")[-1]
+    assert isinstance(last, Verdict)
+    assert (last.interrupted, last.exit_code) == (True, 130)
+    assert "1 exonerated on synthetic inputs; interrupted" in last.sentence
+    assert "Partial result" in Path("mine/report.html").read_text()
 
 
 def test_records_of_a_patch_that_never_ran():
