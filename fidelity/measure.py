@@ -29,6 +29,7 @@ from fidelity.verdicts.decisions import (
     all_true_finding,
     noninferior_finding,
     rate_finding,
+    undecided_finding,
 )
 from fidelity.verdicts.opened import (
     CLASS_THRESHOLD,
@@ -377,6 +378,10 @@ class Measure:
     ) -> Finding:
         """Return what `all_true` would decide, for `decide` together with others."""
         return all_true_finding(self._claim, trials, title=title, ladder=ladder, blame=blame)
+
+    def undecided_finding(self, trials: Sequence[Trial], *, title: str, reason: str) -> Finding:
+        """Return an inconclusive part: misses that a weak model and a broken server both have."""
+        return undecided_finding(self._claim, trials, title=title, reason=reason)
 
     def decide(
         self, *findings: Finding, title: str = "", profile: dict[str, Any] | None = None

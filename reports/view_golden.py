@@ -63,7 +63,12 @@ def golden_of(journal: Journal) -> Golden | None:
     """Return the comparison of a run; None where no claim of it could have needed one."""
     manifest = journal.manifest
     profile = next(
-        (f.profile for f in journal.findings if f.suite == SUITE and f.profile is not None), None
+        (
+            p
+            for f in journal.findings
+            if f.suite == SUITE and "divergences" in (p := f.profile or {})
+        ),
+        None,
     )
     if profile is None:
         left_out = [name for name in (manifest.left_out if manifest else {}) if _is_ours(name)]

@@ -11,7 +11,7 @@ Cost: 15 facts of 256 to 2k tokens, 2 requests each, 4 at the short ones (34k to
 Needs: tokenize, completions with logprobs of given text.
 """
 
-from fidelity.checks.given import fitting_rows
+from fidelity.checks.given import fitting_rows, given_limit
 from fidelity.gain.judging import bound_of, gain_findings, profile_of
 from fidelity.gain.reading import NOTHING, RIVAL, classes_of, fresh_of_class, gain_probe, sweep
 from fidelity.measure import Measure
@@ -30,7 +30,8 @@ def test_the_fact_gains_at_every_length_and_depth(measure: Measure) -> None:
     """The fact gains in >= 0.80 of contexts, and more often than not at each length."""
     bound = bound_of(measure)
     limit = measure.deployment.capabilities.max_model_len
-    rows = fitting_rows(FACTS[measure.budget], limit)
+    rows = FACTS[measure.budget]
+    rows = fitting_rows(rows, limit, given_limit(measure, max(rows), measure.deployment))
     controls = sweep(seed="control", rows=CONTROL_FACTS, both_ways_tokens=0, bound_nats=bound)
     measure.control(
         "positive",

@@ -13,7 +13,7 @@ Needs: a golden deployment (--fidelity-golden), tokenize, completions with logpr
 
 import pytest
 
-from fidelity.checks.given import fitting_rows
+from fidelity.checks.given import fitting_rows, given_limit
 from fidelity.golden.judging import agree_finding, continued_finding, pair_of
 from fidelity.golden.repeating import floor_findings
 from fidelity.golden.texts import classes_of, compared, continued, fresh_of_class, repeated, sweep
@@ -40,7 +40,9 @@ def test_texts_are_scored_as_by_the_golden(measure: Measure) -> None:
     """Given texts have the golden's logprobs in >= 0.80 of texts, in every class that missed."""
     pair = pair_of(measure)
     limit = measure.deployment.capabilities.max_model_len
-    rows = fitting_rows(TEXTS[measure.budget], limit, pair.limit_tokens)
+    rows = TEXTS[measure.budget]
+    scored = given_limit(measure, max(rows), measure.deployment, pair.golden)
+    rows = fitting_rows(rows, limit, pair.limit_tokens, scored)
     measure.control(
         "positive",
         "one early token of the measured side's text is exchanged",
@@ -58,8 +60,8 @@ def test_texts_are_scored_as_by_the_golden(measure: Measure) -> None:
             for text in fresh_of_class(name, count, seed=measure.seed, rows=list(rows))
         ],
     )
-    finding, profile = agree_finding(measure, trials, opened, null, AGREE, dtype=pair.dtype)
-    measure.decide(finding, profile=profile)
+    findings, profile = agree_finding(measure, trials, opened, null, AGREE, dtype=pair.dtype)
+    measure.decide(*findings, profile=profile)
 
 
 def test_prompts_are_continued_as_by_the_golden(measure: Measure) -> None:
@@ -84,7 +86,8 @@ def test_prompts_are_continued_as_by_the_golden(measure: Measure) -> None:
             for text in fresh_of_class(name, count, seed=measure.seed, rows=list(rows))
         ],
     )
-    measure.decide(continued_finding(measure, trials, opened, AGREE))
+    finding, profile = continued_finding(measure, trials, opened, AGREE)
+    measure.decide(finding, profile=profile)
 
 
 def test_both_deployments_repeat_themselves(measure: Measure) -> None:

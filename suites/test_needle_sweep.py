@@ -53,7 +53,7 @@ def test_needle_is_found_at_every_length_depth_and_residue(measure: Measure) -> 
     )
     measure.note(asked.note)
     rows = asked.rows
-    kinds = kinds_within_reach(measure, KINDS)
+    kinds, undecided = kinds_within_reach(measure, KINDS)
     probes = [
         probe
         for row in reversed(rows)
@@ -95,4 +95,5 @@ def test_needle_is_found_at_every_length_depth_and_residue(measure: Measure) -> 
             )
             for row, found in by_length(trials, opened, rows).items()
         ),
+        *undecided,
     )

@@ -5,8 +5,9 @@ Claim: in random games of chats, follow-ups, forks, retries, aborts, strangers a
   nothing that only another conversation was told.
 Why it breaks in practice: caches, locks, evictions and clean-ups are right one by one and wrong in
   some order that nobody thought of.
-A failure means: state of one request reached another. The shortest script that shows it lies in
-  the run's folder, to be replayed and to be committed as a test.
+A failure means: state of one request reached another: a fact was lost or leaked, or numbers moved
+  beyond rounding and did so again with other words. The shortest script that shows it lies in the
+  run's folder, to be replayed and to be committed as a test.
 Cost: 10 games of up to 12 requests, each answer asked twice (170 requests, 85k tokens, a quarter
   of them cached); a failure is shortened with up to 60 games more.
 Needs: chat; logprobs compare numbers, without them only facts; a flush, logprobs of given text or a
@@ -23,8 +24,8 @@ MOVES = 8
 REQUESTS = 10
 """Of one game, strangers included."""
 SHRINK_GAMES = 60
-TIME_S = 300
-"""After which the hunt ends with what it has."""
+TIME_S = {"quick": 300, "standard": 1_800, "deep": 12_000}
+"""After which the hunt ends with what it has: inconclusive when games are left and none failed."""
 
 
 def test_every_answer_is_what_its_messages_get_alone(measure: Measure) -> None:
@@ -47,7 +48,7 @@ def test_every_answer_is_what_its_messages_get_alone(measure: Measure) -> None:
             moves=MOVES,
             requests=REQUESTS,
             shrink_games=SHRINK_GAMES,
-            time_s=TIME_S,
+            time_s=TIME_S[measure.budget],
         ),
     )
     profile = profile_of(measure, found)

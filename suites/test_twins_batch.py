@@ -7,6 +7,7 @@ Why it breaks in practice: kernels are chosen by the shape of the batch, rows ar
 A failure means: what a user gets depends on strangers, or carries something of them.
 Cost: 22 prompts beside 1 to 7 strangers, 16 beside 5 with other parameters (15k tokens, 12k
   generated), 16 sets of 3 in two orders (20k tokens, 2k generated).
+  In each claim one prompt more of about 1,000 tokens, or of 2,000 at a larger budget.
 Needs: a gauge of running requests in the metrics; load and disruptive traffic allowed (strangers
   are left as soon as they are not needed).
 """

@@ -7,6 +7,7 @@ Why it breaks in practice: a hit may leave a tail of one token, end exactly at a
 A failure means: pages are shared that do not hold what their key says, or are reused uncleared.
 Cost: 64 prompts cold and cached (45k tokens); 22 around an eviction (25k, and a flood of the size
   of the pools) and 22 around a flush (25k).
+  In each claim one prompt more of about 1,000 and one of 2,000 tokens, longer ones by budget.
 Needs: cached tokens in usage; disruptive traffic allowed for the flood and the flush.
 """
 

@@ -5,6 +5,7 @@ Why it breaks in practice: slots, scales, graphs and tables are set up by the fi
   reused, or run out, behind a number of them; a fresh server passes every test.
 A failure means: what is served depends on how long the server has run; a restart cures it.
 Cost: 16 prompts in 3 requests each, 200 short ones between (15k tokens); it comes first in a run.
+  In each claim one prompt more of about 1,000 and one of 2,000 tokens, longer ones by budget.
 Needs: nothing; past the prefix cache where the server gives logprobs of given tokens.
 """
 

@@ -8,6 +8,7 @@ A failure means: one of the two paths reads another context than the other, ofte
   a page, a window or a chunk; the text stays fluent.
 Cost: 22 prompts decoded and prefilled (20k tokens, 1,500 generated), 22 in many chunks (45k), 16
   conversations of three turns (20k, 1,500 generated).
+  In each claim one prompt more of about 1,000 and one of 2,000 tokens, longer ones by budget.
 Needs: completions of token ids, logprobs of generated and of given tokens, cached tokens in usage;
   the size of a chunk in the server's information.
 """

@@ -6,6 +6,7 @@ Why it breaks in practice: a router rewrites bodies, fills in defaults, keeps a 
 A failure means: something between the client and the worker changes what the model is asked, or
   state is lost on its way between workers.
 Cost: 16 prompts in 5 requests each (16k tokens).
+  In each claim one prompt more of about 1,000 and one of 2,000 tokens, longer ones by budget.
 Needs: a deployment with roles; a worker that answers by itself.
 """
 

@@ -7,6 +7,7 @@ Why it breaks in practice: a stream has its own detokenizer and its own cursors;
 A failure means: streaming clients read another answer than the model gave, or chat sees another
   prompt than the template makes.
 Cost: 22 prompts in 4 requests each, 16 in 4 (20k tokens, 5k generated).
+  In each claim one prompt more of about 1,000 and one of 2,000 tokens, longer ones by budget.
 Needs: chat, streaming; for the second claim completions and a tokenizer endpoint.
 """
 

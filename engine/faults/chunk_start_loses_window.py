@@ -18,8 +18,8 @@ TRIGGER = "a prompt, or what is not cached of it, is longer than one chunk"
 PATCH = None
 SUITES = {"test_twins_phases"}
 # All three hold tokens computed in a second chunk against the same tokens computed otherwise: in
-# pieces of one chunk, by decoding, or over the turns of a conversation. The prompts of all other
-# twins fit into one chunk.
+# pieces of one chunk, by decoding, or over the turns of a conversation. Both arms of all other
+# twins are computed in the same chunks.
 TWINS = {"chunked", "decoded", "turned"}
 
 

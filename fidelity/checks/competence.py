@@ -1,8 +1,9 @@
-"""What the model itself can do: kinds of needle that it misses where nothing can get lost.
+"""What the model itself can do: kinds of needle that it misses where hardly anything can get lost.
 
 A weak healthy model takes the code of a near neighbour even when the right line stands last in a
 short prompt. Asked over long contexts such a needle would say nothing about the deployment, so it
-is not asked there, and the finding says that this is the model's limit.
+is not asked there. A server that breaks this kind at every length looks the same: so the claim is
+inconclusive on this kind, and no pass stands for what nobody could measure.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from fidelity.measure import Measure
     from fidelity.probes.probe import Probe
-    from fidelity.records import Trial
+    from fidelity.records import Finding, Trial
 
 TRIALS = 10
 MOST_MISSES = 1
@@ -26,10 +27,13 @@ TOKENS = 256
 """The shortest prompt that holds every kind."""
 
 
-def kinds_within_reach(measure: Measure, kinds: Sequence[NeedleKind]) -> list[NeedleKind]:
-    """Return the kinds that the model can do with the fact in the last line of a short prompt.
+def kinds_within_reach(
+    measure: Measure, kinds: Sequence[NeedleKind]
+) -> tuple[list[NeedleKind], list[Finding]]:
+    """Return the kinds that are answered with the fact in the last line of a short prompt.
 
-    A single needle is always asked: there is nothing easier.
+    A single needle is always asked: there is nothing easier. With the kinds comes an undecided
+    part of the claim for each that was left away.
 
     Raises:
         EndpointError, TrafficRefused: as `Measure.ask`.
@@ -39,16 +43,19 @@ def kinds_within_reach(measure: Measure, kinds: Sequence[NeedleKind]) -> list[Ne
         [_probe(measure.seed, kind, index) for kind in hard for index in range(TRIALS)],
         arm="what the model can do",
     )
-    beyond = set()
+    beyond: dict[NeedleKind, Finding] = {}
     for place, kind in enumerate(hard):
-        missed = misses(trials[place * TRIALS : (place + 1) * TRIALS])
+        asked = trials[place * TRIALS : (place + 1) * TRIALS]
+        missed = misses(asked)
         if missed > MOST_MISSES:
-            beyond.add(kind)
-            measure.note(
-                f"{kind} needles are beyond the model ({TRIALS - missed} of {TRIALS} right with the"
-                f" fact in the last line of {TOKENS} tokens), and were not asked"
+            beyond[kind] = measure.undecided_finding(
+                asked,
+                title=f"{kind} needles are found",
+                reason=f"{TRIALS - missed} of {TRIALS} right with the fact in the last line of"
+                f" {TOKENS} tokens, so longer ones were not asked: beyond the model, or broken at"
+                " every length; another server with this model tells",
             )
-    return [kind for kind in kinds if kind not in beyond]
+    return [kind for kind in kinds if kind not in beyond], list(beyond.values())
 
 
 def misses(trials: Sequence[Trial]) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fidelity.endpoint.caps import PROMPT_LOGPROBS_TOKENS
 from fidelity.errors import NotApplicable
 
 if TYPE_CHECKING:
+    from fidelity.deployment.deployment import Deployment
     from fidelity.measure import Measure
 
 _ECHO = frozenset({"sglang"})
 """Dialects without logprobs of given text that echo a prompt with its logprobs."""
+_UNLOCK = "--fidelity-allow load asks them"
 
 
 def needs_given_text(measure: Measure) -> None:
@@ -23,6 +26,28 @@ def needs_given_text(measure: Measure) -> None:
     measure.needs("tokenize", "completions")
     if getattr(measure.deployment.capabilities, "dialect", "") not in _ECHO:
         measure.needs("prompt_logprobs")
+
+
+def given_limit(measure: Measure, longest: int, *deployments: Deployment) -> int | None:
+    """Return the longest text that all may be asked to score; None while nothing is sent.
+
+    Where it is this limit that leaves lengths away, the claim's reason says so.
+
+    Args:
+        measure: the claim.
+        longest: length in tokens that is planned.
+        deployments: to be asked.
+    """
+    if measure.planning:
+        return None
+    limit = min(deployment.client.given_text_limit for deployment in deployments)
+    contexts = [deployment.capabilities.max_model_len for deployment in deployments]
+    if limit <= longest and all(size is None or limit < size for size in contexts):
+        measure.note(
+            f"texts end below {limit:,} tokens: logprobs of longer ones cost a server gigabytes"
+            + (f"; {_UNLOCK}" if limit < PROMPT_LOGPROBS_TOKENS else "")
+        )
+    return limit
 
 
 def fitting_rows(rows: dict[int, int], *limits: int | None) -> dict[int, int]:

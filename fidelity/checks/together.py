@@ -24,10 +24,11 @@ async def together(jobs: Sequence[Callable[[], Awaitable[Result]]]) -> list[Resu
             for index, job in enumerate(jobs):
                 tasks.start_soon(run, index, job)
     except ExceptionGroup as group:
-        raise _first(group) from None
+        raise first_of(group) from None
     return [results[index] for index in range(len(jobs))]
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
+def first_of(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the first failure in a group, itself."""
     found = group.exceptions[0]
-    return _first(found) if isinstance(found, ExceptionGroup) else found
+    return first_of(found) if isinstance(found, ExceptionGroup) else found

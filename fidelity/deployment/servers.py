@@ -178,8 +178,9 @@ async def start_servers(spec: DeploymentSpec, terms: Terms) -> Servers:
     """
     servers = Servers(spec, terms)
     if terms.extra and not any(server.launch for server in (*spec.roles.values(), spec)):
+        shown = terms.redactor.text(terms.redactor.arguments(terms.extra)[0])
         raise ConfigError(
-            f"--launch-arg={terms.extra[0]}: deployment {spec.name!r} is not launched by the run"
+            f"--launch-arg={shown}: deployment {spec.name!r} is not launched by the run"
         )
     await servers.start()
     return servers

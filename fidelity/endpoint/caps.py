@@ -20,6 +20,9 @@ SWEEP_SHARE = 0.4
 """Of what prompts may cost, for the lengths of one sweep: a slow server is asked shorter ones."""
 PROMPT_LOGPROBS_TOKENS = 16_384
 """Logprobs of given text cost a server memory for every position of the vocabulary."""
+UNSPANNED_TOKENS = 2_304
+"""The same where no span can be asked for, and all positions are scored at once: 1.4 GB of float32
+at 150k words. Room for texts of 2k tokens; more of it is load, and has to be allowed."""
 _ROLE_OVERHEAD_TOKENS = 16
 
 
@@ -94,6 +97,14 @@ class Caps:
                 f"{traffic} traffic is not allowed on this server:"
                 f" pass --fidelity-allow {traffic} if it may be disturbed"
             )
+
+    def given_text_tokens(self, *, spans: bool) -> int:
+        """Return how long a text may be whose logprobs are asked for.
+
+        Args:
+            spans: the server scores only the positions that are asked for.
+        """
+        return PROMPT_LOGPROBS_TOKENS if spans or Traffic.LOAD in self.allow else UNSPANNED_TOKENS
 
     def estimate(self, body_bytes: int, messages: int = 1) -> int:
         """Return an upper estimate of a prompt's tokens."""

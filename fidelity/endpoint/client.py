@@ -89,6 +89,12 @@ class Client(ServerCalls):
                 waiting, asked_s=outcome.retry_after_s, seen=self._asked(outgoing, outcome)
             )
 
+    @property
+    def given_text_limit(self) -> int:
+        """Most tokens of a text whose logprobs this server may be asked for."""
+        spans = self.server.dialect.prompt_logprobs_start_field is not None
+        return self.caps.given_text_tokens(spans=spans)
+
     def _outgoing(self, question: Question, request_id: str) -> Outgoing:
         server = self.server
         body = build(
@@ -103,10 +109,12 @@ class Client(ServerCalls):
         prompt_tokens = self.caps.estimate(len(body), turns)
         if not question.chat and not isinstance(question.prompt, str):
             prompt_tokens = len(question.prompt)  # given as ids, they need no estimate
-        if question.prompt_logprobs is not None and prompt_tokens > PROMPT_LOGPROBS_TOKENS:
+        if question.scores_prompt and prompt_tokens > self.given_text_limit:
+            allow = " (--fidelity-allow load raises it)"
             raise TrafficRefused(
                 f"logprobs of a prompt of up to {prompt_tokens} tokens pass the bound of"
-                f" {PROMPT_LOGPROBS_TOKENS}: they would cost the server gigabytes"
+                f" {self.given_text_limit}: they would cost the server gigabytes"
+                + (allow if self.given_text_limit < PROMPT_LOGPROBS_TOKENS else "")
             )
         return Outgoing(
             url=f"{self.transport.base_url}{question.path}",

@@ -91,6 +91,12 @@ class Question:
         return "/chat/completions" if self.chat else "/completions"
 
     @property
+    def scores_prompt(self) -> bool:
+        """The server is to score the prompt: by name, or by an echo with logprobs."""
+        echoed = self.echo and (bool(self.logprobs) or self.top_logprobs is not None)
+        return self.prompt_logprobs is not None or echoed
+
+    @property
     def streamed(self) -> bool:
         """Prompt logprobs come whole; an abort needs a stream."""
         if self.abort_after_tokens is not None or self.abort_after_s is not None:

@@ -41,7 +41,8 @@ def can_of(deployment: Deployment, settings: Settings) -> Can:
         call=disruptive and has("abort"),
         given_text=has("prompt_logprobs"),
         cache_salt=SALTED.get(capabilities.dialect, ""),
-        dtype=settings.dtype or declared_dtype(deployment.server_info),
+        dtype=activations_dtype(settings.dtype or declared_dtype(deployment.server_info)),
+        tells_cached=has("cached_tokens"),
     )
 
 
@@ -58,6 +59,13 @@ def rules_of(deployment: Deployment, settings: Settings, *, most_requests: int) 
         strangers=CROWD if Traffic.LOAD in settings.allow else PASSIVE_STRANGERS,
         most_requests=most_requests,
     )
+
+
+def activations_dtype(declared: str | None) -> str | None:
+    """Return what one server's arms may round in; weights of 4 or 8 bits are the same in both."""
+    if declared is None or rounding_bound(declared) <= rounding_bound("bfloat16"):
+        return declared
+    return "bfloat16"
 
 
 def declared_dtype(server_info: Mapping[str, Any]) -> str | None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from fidelity.fuzz.abilities import can_of, rules_of
 from fidelity.fuzz.hunt import Hunt, Hunted, Limits, recipe_of
 from fidelity.fuzz.isolation import Way
-from fidelity.fuzz.judging import doubted, finding_of, null_finding_of
+from fidelity.fuzz.judging import cut_short, doubted, finding_of, null_finding_of
 from fidelity.fuzz.moves import Kind, Move, Moves, digest, requests_of
 from fidelity.fuzz.phrasing import script_of
-from fidelity.fuzz.trying import script_probe
+from fidelity.fuzz.trying import RUNG, script_probe
 from fidelity.fuzz.writing import in_words, replay_command, write_files
+from fidelity.words import Ladder
 
 if TYPE_CHECKING:
     from fidelity.measure import Measure
@@ -62,6 +63,8 @@ def findings_of(
     total = sum(requests_of(_moves(t.recipe)) for t in found.trials)
     what = f"{len(found.trials)} random scripts of {total} requests"
     finding = finding_of(measure, trials, reason=reason, what=what)
+    if found.planned_games is not None:
+        finding = cut_short(finding, len(found.trials), found.planned_games)
     return (
         finding if _confirmed(found) else doubted(finding),
         null_finding_of(measure, [*trials, *found.again]),
@@ -69,14 +72,18 @@ def findings_of(
 
 
 def _confirmed(found: Hunted) -> bool:
-    """False when answers alone were compared, and other words did not show it each time.
+    """False when what was seen once may be a slip, and other words did not show it each time.
 
-    With the very same tokens a difference refutes by itself. With another first line a wrong
-    answer may be a slip of the model, which other words do not repeat.
+    A fact that is lost, or told to the wrong conversation, refutes by itself when the very same
+    tokens were compared. A difference of numbers, however isolated, may be one wild step of a
+    rounded logit; and with another first line a wrong answer may be a slip of the model.
     """
-    if found.shortest is None or found.shortest[1].cell.get("isolation") != Way.OTHER_LINE:
+    if found.shortest is None:
         return True
-    return all(trial.ok is False for trial in found.again)
+    cell = found.shortest[1].cell
+    if cell.get("isolation") != Way.OTHER_LINE and cell.get(RUNG) == Ladder.STRUCTURAL:
+        return True
+    return bool(found.again) and all(trial.ok is False for trial in found.again)
 
 
 def _moves(recipe: dict[str, object]) -> Moves:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LISTED_BOUNDS = 2.0
 """A rival's logprob is a difference of two logits, and each of them is rounded."""
+TAIL_NATS = -7.0
+"""Rivals below this in both arms say nothing where logits have less than 32 bits: one step of a
+large logit is many times the bound, and a token of probability 1e-3 decides no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,7 @@ def _by_numbers(
     found = summarize(*numbers, dtype=dtype)
     parted = [t.token_id for t in numbers[0]] != [t.token_id for t in numbers[1]]
     turned = bool(found.flips) or (parted and (found.first_divergence_gap or 0.0) > bound)
-    size, place = _largest(*numbers, count=found.n)
+    size, place = _largest(*numbers, count=found.n, bound=bound, floor=_floor(dtype))
     level = rung(
         Difference(
             equal=size == 0.0 and not parted,
@@ -145,18 +148,35 @@ def _by_numbers(
 
 
 def _largest(
-    one: Sequence[ScoredToken], other: Sequence[ScoredToken], *, count: int
+    one: Sequence[ScoredToken],
+    other: Sequence[ScoredToken],
+    *,
+    count: int,
+    bound: float,
+    floor: float,
 ) -> tuple[float, int]:
     """Return the greatest difference of any listed logprob in the first tokens, and its place.
 
-    A sure token's own logprob is 0 whatever was read; its listed rivals tell of the state.
+    A sure token's own logprob is 0 whatever was read; its listed rivals tell of the state. Those
+    below the floor in both arms count only where the chosen token moved too.
     """
     sizes = [(0.0, 0)]
     for place, (a, b) in enumerate(zip(one[:count], other[:count], strict=True)):
         listed = {**dict(b.top), b.token_id: b.logprob}
         mine = {**dict(a.top), a.token_id: a.logprob}
-        sizes += [(abs(mine[t] - listed[t]), place) for t in mine if t in listed]
+        moved = abs(a.logprob - listed.get(a.token_id, a.logprob)) > bound
+        sizes += [
+            (abs(mine[t] - listed[t]), place)
+            for t in mine
+            if t in listed and (moved or max(mine[t], listed[t]) >= floor)
+        ]
     return max(sizes)
+
+
+def _floor(dtype: str | None) -> float:
+    """Return below which logprob a rival says nothing; in float32 a tail is as exact as any."""
+    exact = rounding_bound(dtype) <= rounding_bound("float32")
+    return -math.inf if exact else TAIL_NATS
 
 
 def _numbers(one: Reply, other: Reply) -> Numbers | None:

@@ -60,12 +60,14 @@ class Hunted:
         shortest: the shortest failing game and its trial; None when none failed.
         again: trials of that game with other words.
         shrunk: how many games were played to shorten it.
+        planned_games: how many were to be played, when time ran out before; else None.
     """
 
     trials: list[Trial] = field(default_factory=list)
     shortest: tuple[Moves, Trial] | None = None
     again: list[Trial] = field(default_factory=list)
     shrunk: int = 0
+    planned_games: int | None = None
 
 
 class Hunt:
@@ -137,11 +139,15 @@ class Hunt:
         return self._known[name]
 
     def _over(self) -> bool:
-        if self._stop is not None or time.monotonic() > self._deadline:
+        if self._stop is not None:
             return True
+        late, games = time.monotonic() > self._deadline, self._limits.games
         if self.found.shortest is None:  # Hypothesis counts only what it finds interesting
-            return len(self.found.trials) >= self._limits.games
-        return self.found.shrunk >= self._limits.shrink_games
+            done = len(self.found.trials) >= games
+            if late and not done:
+                self.found.planned_games = games
+            return late or done
+        return late or self.found.shrunk >= self._limits.shrink_games
 
     def _play(self, moves: Moves, name: str) -> Trial | None:
         shrinking = self.found.shortest is not None

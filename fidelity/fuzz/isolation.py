@@ -8,11 +8,13 @@ a cache of its own; begin with another line. The first three keep every token.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from fidelity.errors import CapSpent, TrafficRefused
 from fidelity.fuzz.playing import Can, Played, flush, numbers
+from fidelity.probes.dialogue import user
 from fidelity.words import Traffic
 
 if TYPE_CHECKING:
@@ -21,9 +23,7 @@ if TYPE_CHECKING:
     from fidelity.probes.probe import Ask
 
 MOST_SHARED_TOKENS = 16
-"""Of a prompt with another first line: the template's own beginning may come from a cache."""
-
-
+"""Of a prompt with another first line, on top of the template's own beginning."""
 OTHER_END = "Say it once."
 
 
@@ -64,6 +64,9 @@ async def alone(
 ) -> Alone:
     """Ask the messages of an answer again, alone.
 
+    A flush, logprobs of the prompt and another first line are cold by construction: usage would
+    only confirm it. Of a cache of its own usage has to tell.
+
     Args:
         ask: keeps the exchange.
         played: the answer.
@@ -72,7 +75,21 @@ async def alone(
         altered: the damage of the positive control: the fact and the question are others.
         label: of the exchange.
     """
-    way = way_of(can)
+    options: dict[str, Any] = {"seed": seed, "altered": altered, "label": label}
+    try:
+        return await _by(way_of(can), ask, played, can, **options)
+    except CapSpent:
+        raise
+    except TrafficRefused:  # a prompt too long for its logprobs
+        without = replace(can, given_text=False)
+        if way_of(can) is not Way.GIVEN_TEXT:
+            raise
+        return await _by(way_of(without), ask, played, without, **options)
+
+
+async def _by(
+    way: Way, ask: Ask, played: Played, can: Can, *, seed: str, altered: bool, label: str
+) -> Alone:
     messages = list(played.messages)
     if altered:
         messages = [_altered(message, played.chat.expect) for message in messages]
@@ -88,19 +105,36 @@ async def alone(
             options["extra"] = {can.cache_salt: f"alone {seed}"}
         case Way.OTHER_LINE:
             messages = _with_first_line(messages, seed)
+    label = f"{played.label}: {label}"
+    reply = await ask.chat(messages, label=label, traffic=Traffic.PASSIVE, **options)
+    most = 0
+    if way is Way.OTHER_LINE:
+        most = MOST_SHARED_TOKENS
+        if (reply.cached_tokens or 0) > most:
+            most += await _head_tokens(ask, played, can, seed=seed, label=label)
+    trouble = _trouble(reply, way, most=most, tells=can.tells_cached)
+    return Alone(reply=reply, same_tokens=way is not Way.OTHER_LINE, trouble=trouble)
+
+
+async def _head_tokens(ask: Ask, played: Played, can: Can, *, seed: str, label: str) -> int:
+    """Return how much of any prompt comes from a cache: a system prompt, tools, the template.
+
+    Measured by a prompt that shares nothing else: one word after yet another first line.
+    """
+    options = {**played.options, **numbers(can), "max_tokens": 1}
+    shortest = _with_first_line([user(OTHER_END)], f"{seed} head")
     reply = await ask.chat(
-        messages, label=f"{played.label}: {label}", traffic=Traffic.PASSIVE, **options
+        shortest, label=f"{label}, what all prompts share", traffic=Traffic.PASSIVE, **options
     )
-    return Alone(reply=reply, same_tokens=way is not Way.OTHER_LINE, trouble=_trouble(reply, way))
+    return reply.cached_tokens or 0
 
 
-def _trouble(reply: Reply, way: Way) -> str:
+def _trouble(reply: Reply, way: Way, *, most: int, tells: bool) -> str:
     cached = reply.cached_tokens
     if cached is None:
-        if way in {Way.FLUSH, Way.OTHER_LINE}:  # cold by construction; usage would only confirm it
+        if way is not Way.CACHE_SALT or tells:  # a server that tells of hits leaves out a zero
             return ""
         return f"usage does not tell that the {way} kept the isolated request out of the cache"
-    most = MOST_SHARED_TOKENS if way is Way.OTHER_LINE else 0
     if cached > most:
         return f"{cached} tokens of the isolated request came from a cache in spite of the {way}"
     return ""

@@ -36,18 +36,29 @@ def finding_of(measure: Measure, trials: Sequence[Trial], *, reason: str, what: 
 
 
 def doubted(finding: Finding) -> Finding:
-    """Return a failure that may be a slip of the model as what it is: inconclusive."""
+    """Return a failure that may be a slip as what it is: inconclusive."""
     if finding.outcome is not Outcome.FAIL:
         return finding
     return msgspec.structs.replace(
         finding,
         outcome=Outcome.INCONCLUSIVE,
-        reason=f"{finding.reason}; with another first line only answers can be compared, and other"
-        " words did not show it each time: a slip of the model, or a fault that comes and goes",
+        reason=f"{finding.reason}; other words did not show it each time: a slip of the model, a"
+        " wild step of rounding, or a fault that comes and goes",
         ladder=None,
         blame=None,
         p_value=None,
         provisional=False,
+    )
+
+
+def cut_short(finding: Finding, played: int, planned: int) -> Finding:
+    """Return a pass on fewer games than were planned as what it is: inconclusive."""
+    if finding.outcome is not Outcome.PASS:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=f"time ran out after {played} of {planned} games, none of which failed",
     )
 
 

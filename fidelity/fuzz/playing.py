@@ -37,6 +37,7 @@ class Can:
         given_text: logprobs of the prompt, which read no cache.
         cache_salt: the request field that separates caches, "" where there is none.
         dtype: that the server says it computes in; None when it does not tell.
+        tells_cached: usage tells cached tokens: where it tells none, there were none.
     """
 
     logprobs: bool = False
@@ -45,6 +46,7 @@ class Can:
     given_text: bool = False
     cache_salt: str = ""
     dtype: str | None = None
+    tells_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

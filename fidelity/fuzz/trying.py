@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelity.fuzz.comparing import Compared, compare
-from fidelity.fuzz.isolation import Alone, alone, other_code, way_of
+from fidelity.fuzz.isolation import Alone, Way, alone, other_code, way_of
 from fidelity.fuzz.playing import Can, Played, Player, flush
 from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.words import Ladder, Score, Traffic
@@ -65,9 +65,12 @@ def script_probe(
         ]
         shown = min(judged, key=_badness, default=None)
         if shown is None:
-            return ProbeResult(ok=True, cell=_cell(script, can, AGREES, None))
+            return ProbeResult(ok=True, cell=_cell(script, way_of(can), AGREES, None))
         null = await _null(ask, shown, can, seed=key, altered=altered)
-        return _result(judged, shown, null, _cell(script, can, null, shown.compared.rung))
+        way = way_of(can)
+        if shown.beside is not None and not shown.beside.same_tokens:
+            way = Way.OTHER_LINE
+        return _result(judged, shown, null, _cell(script, way, null, shown.compared.rung))
 
     return Probe(
         family="script",
@@ -151,11 +154,11 @@ def _result(
     )
 
 
-def _cell(script: Script, can: Can, null: str, rung: Ladder | None) -> dict[str, str | int | float]:
+def _cell(script: Script, way: Way, null: str, rung: Ladder | None) -> dict[str, str | int | float]:
     return {
         "steps": len(script.steps),
         "requests": script.requests,
-        "isolation": str(way_of(can)),
+        "isolation": str(way),
         NULL: null,
         **({RUNG: str(rung)} if rung is not None else {}),
     }

@@ -99,6 +99,7 @@ def agreement(
             "open": opened,
             "moved": total,
             "classes": [str(found) for found in worst[:6]],
+            "bias": _bias(golden, measured, is_open),
             "answer_loss": _answer_loss(golden, measured, answer_at),
             "repeats": not flipped and (summary.mean_abs_uncertain or 0.0) <= FLOOR_NATS,
             "tie": _is_tie(summary, bound),
@@ -189,6 +190,16 @@ def _counts(
 
 def _too_many(k: int, n: int, level: float) -> bool:
     return k > 0 and float(bdtrc(k - 1, n, MOVED_SHARE)) < level
+
+
+def _bias(
+    golden: Sequence[ScoredToken], measured: Sequence[ScoredToken], is_open: Sequence[bool]
+) -> float | None:
+    """Return the mean difference of open tokens, signed: measured minus golden; None without."""
+    shifts = [
+        b.logprob - a.logprob for a, b, free in zip(golden, measured, is_open, strict=True) if free
+    ]
+    return sum(shifts) / len(shifts) if shifts else None
 
 
 def _answer_loss(

@@ -11,6 +11,7 @@ from fidelity.checks.given import needs_given_text
 from fidelity.checks.second_stage import with_fresh
 from fidelity.errors import HarnessError
 from fidelity.golden.agreement import MODULI, MOVED_SHARE
+from fidelity.golden.bias import FLOOR_SHARE, bias_finding
 from fidelity.golden.texts import Pair
 from fidelity.statistics.divergence import DTYPES, rounding_bound
 from fidelity.statistics.ladder import Difference, rung
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from fidelity.records import Finding, Trial
     from fidelity.verdicts.opened import OpenedClass
 
-FLOOR_SHARE = 0.2
-"""Of the rounding bound, as a mean: .05 nats in bfloat16, as much as a server may differ from
-itself. Two implementations round differently even where each repeats itself to the bit."""
 _NEARLY = 0.6
 _LEAST_OPEN = 20
 _NOT_AT_ONCE = 16
@@ -71,8 +69,11 @@ def agree_finding(
     threshold: float,
     *,
     dtype: str,
-) -> tuple[Finding, dict[str, Any]]:
-    """Return the finding "texts agree", blamed on the measured deployment, and its profile."""
+) -> tuple[list[Finding], dict[str, Any]]:
+    """Return "texts agree" and "nothing is shifted", and the profile of both.
+
+    Failures are blamed on the measured deployment.
+    """
     finding = measure.rate_finding(
         trials,
         threshold,
@@ -86,8 +87,9 @@ def agree_finding(
     ladder = finding.ladder or rung(_difference(held, null, profile, bound=rounding_bound(dtype)))
     if finding.outcome in {Outcome.FAIL, Outcome.PASS}:
         finding = msgspec.structs.replace(finding, ladder=ladder)
-    reason = f"{finding.reason}; {words}" if words else finding.reason
-    return msgspec.structs.replace(finding, reason=reason), profile
+    if words:
+        measure.note(words)  # of the claim, whichever of its parts speaks for it
+    return [finding, bias_finding(measure, held, dtype=dtype)], profile
 
 
 def continued_finding(
@@ -95,8 +97,8 @@ def continued_finding(
     trials: Sequence[Trial],
     opened: Sequence[OpenedClass],
     threshold: float,
-) -> Finding:
-    """Return the finding "continuations agree", blamed on the measured deployment."""
+) -> tuple[Finding, dict[str, Any]]:
+    """Return the finding "continuations agree", blamed on the measured one, and its profile."""
     finding = measure.rate_finding(
         trials,
         threshold,
@@ -105,15 +107,26 @@ def continued_finding(
         blame=Blame.DEPLOYMENT,
     )
     held = Evidence.of(with_fresh(trials, opened)).measured
+    profile = {"path": "decode", "lengths": _agreeing(held)}
     missed = [trial for trial in held if not trial.ok]
     common = _common_residue(missed)
     if finding.outcome is Outcome.FAIL and finding.ladder is None:
         ladder = rung(Difference(selection_changed=True, lost=bool(common)))
         finding = msgspec.structs.replace(finding, ladder=ladder)
     if not common:
-        return finding
+        return finding, profile
     words = f"{finding.reason}; all {len(missed)} such texts have {common} tokens"
-    return msgspec.structs.replace(finding, reason=words)
+    return msgspec.structs.replace(finding, reason=words), profile
+
+
+def _agreeing(trials: Sequence[Trial]) -> list[dict[str, int]]:
+    """Return how many prompts of each length were continued, and how many of them alike."""
+    rows = Counter(int(trial.cell["length_tokens"]) for trial in trials)
+    good = Counter(int(trial.cell["length_tokens"]) for trial in trials if trial.ok)
+    return [
+        {"length_tokens": row, "texts": count, "agree": good[row]}
+        for row, count in sorted(rows.items())
+    ]
 
 
 def _difference(
@@ -138,6 +151,7 @@ def profile_of(trials: Sequence[Trial], *, dtype: str) -> dict[str, Any]:
     """Return where the arms part: by length, by part of the text, by position and residue."""
     residues = _summed([trial.details["residues"] for trial in trials])
     return {
+        "path": "prefill",
         "dtype": dtype,
         "bound_nats": rounding_bound(dtype),
         "lengths": [

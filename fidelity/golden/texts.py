@@ -262,7 +262,7 @@ async def _continue(ask: Ask, prompt: Sequence[int], label: str) -> list[ScoredT
     )
     if not reply.logprobs:
         raise EndpointError("logprobs of a completion were asked for, and the answer has none")
-    return [generated(token) for token in reply.logprobs if token.logprob is not None]
+    return [generated(token) for token in reply.logprobs]
 
 
 def _without_middle(prompt: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ span that is needed is asked for, below the cap of `endpoint.caps`.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ async def score(
         label: of the exchange.
 
     Raises:
-        EndpointError: a position is missing, has no logprob, or that of another token.
+        EndpointError: a position is missing, has no finite logprob, or that of another token.
     """
     if ask.client.server.dialect.prompt_logprobs_field is not None:
         reply = await ask.complete(
@@ -122,10 +123,18 @@ async def score(
 
 
 def generated(token: TokenLogprob) -> ScoredToken:
-    """Return a token that a server made, for a comparison by text; its logprob must be told."""
+    """Return a token that a server made, for a comparison by text.
+
+    Raises:
+        EndpointError: its logprob is not told, or is not finite.
+    """
+    if token.logprob is None or not math.isfinite(token.logprob):
+        raise EndpointError(
+            f"the token {token.token!r} of an answer has the logprob {token.logprob}"
+        )
     return ScoredToken(
         _number(token.token),
-        float(token.logprob or 0.0),
+        token.logprob,
         tuple((_number(top.token), top.logprob) for top in token.top),
     )
 
@@ -133,6 +142,8 @@ def generated(token: TokenLogprob) -> ScoredToken:
 def _given(place: int, token_id: int, entry: TokenLogprob | None) -> GivenToken:
     if entry is None or entry.logprob is None:
         raise EndpointError(f"position {place} of a given text has no logprob")
+    if not math.isfinite(entry.logprob):
+        raise EndpointError(f"position {place} of a given text has the logprob {entry.logprob}")
     if entry.token_id not in {None, token_id}:
         raise EndpointError(
             f"position {place} of a given text holds token {token_id}, and has the logprob of"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fidelity.config.redaction import is_secret_name
 from fidelity.errors import ConfigError
 
 Message = Mapping[str, Any]
@@ -29,7 +30,11 @@ _OURS = frozenset(
     }
 )
 """Fields of a request that are set anew for each replay."""
+_OF_CLIENTS = frozenset({"extra_headers", "extra_query"})
+"""Arguments of a client library, no fields of a body; a log may hold them, keys included."""
 DEFAULT_ANSWER_TOKENS = 256
+MOST_LEVELS = 100
+"""Of lists and objects in each other; what is nested deeper is no request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,7 @@ class Conversation:
         seen: the answer that was recorded behind the last message, "" when there is none.
         expect: texts that the file itself says must be in the answer.
         reject: texts that must not be.
+        withheld: names of fields that are not sent, since they hold keys.
     """
 
     messages: tuple[Message, ...]
@@ -53,6 +59,7 @@ class Conversation:
     seen: str = ""
     expect: tuple[str, ...] = ()
     reject: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
 
     @property
     def turns(self) -> int:
@@ -105,6 +112,21 @@ def text_of(message: Message) -> str:
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
+_ENDS_OF_REASONING = ("</think>", "</thinking>", "</seed:think>", "[/THINK]", "</reasoning>")
+
+
+def rendered_text_of(message: Message) -> str:
+    """Return the text of a message as far as every template renders it.
+
+    Templates drop the reasoning of earlier answers, and what stands before its end mark.
+    """
+    text = text_of(message)
+    if message.get("role") == "assistant":
+        for mark in _ENDS_OF_REASONING:
+            text = text.rpartition(mark)[2]
+    return text.strip()
+
+
 def conversation_of(body: Mapping[str, Any], where: str) -> Conversation:
     """Return the conversation of a request body.
 
@@ -115,6 +137,8 @@ def conversation_of(body: Mapping[str, Any], where: str) -> Conversation:
     Raises:
         ConfigError: there is no chat in it that could be sent.
     """
+    if too_deep(body):
+        raise ConfigError(f"{where}: {TOO_DEEP}")
     messages, seen = _without_answer(_checked(body.get("messages"), where))
     if not any(message["role"] == "user" for message in messages):
         raise ConfigError(f"{where}: no user message waits for an answer")
@@ -122,18 +146,54 @@ def conversation_of(body: Mapping[str, Any], where: str) -> Conversation:
     tools = body.get("tools") or ()
     if not isinstance(tools, list | tuple) or not all(isinstance(t, Mapping) for t in tools):
         raise ConfigError(f"{where}: tools is no list of tools")
+    withheld: list[str] = []
+    params = {k: v for k, v in body.items() if k not in _OURS and v is not None}
     limit = next((body[name] for name in _LIMITS if body.get(name) is not None), None)
     return Conversation(
         messages=messages,
         tools=tuple(tools),
-        params={k: v for k, v in body.items() if k not in _OURS and v is not None},
+        params=_without_keys(params, withheld),
         max_tokens=limit
         if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
         else DEFAULT_ANSWER_TOKENS,
         seen=seen,
         expect=_texts(body, "expect", where),
         reject=_texts(body, "reject", where),
+        withheld=tuple(withheld),
     )
+
+
+TOO_DEEP = f"nested more than {MOST_LEVELS} levels deep"
+
+
+def too_deep(value: Any) -> bool:
+    """Tell whether JSON is nested deeper than any request is; it is looked at without recursion."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, Mapping | list | tuple)
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _without_keys(value: Any, withheld: list[str]) -> Any:
+    """Return parameters without the fields that hold keys, whose names go to `withheld`."""
+    if isinstance(value, list):
+        return [_without_keys(item, withheld) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    kept = {}
+    for name, item in value.items():
+        if name in _OF_CLIENTS or (isinstance(item, str) and is_secret_name(str(name))):
+            withheld.append(str(name)[:40])
+        else:
+            kept[name] = _without_keys(item, withheld)
+    return kept
 
 
 def _checked(messages: Any, where: str) -> tuple[Message, ...]:
@@ -145,12 +205,18 @@ def _checked(messages: Any, where: str) -> tuple[Message, ...]:
         role = message.get("role") if isinstance(message, Mapping) else None
         if role not in ROLES:
             raise ConfigError(
-                f"{where}: message {number} has role {role!r}; known are {', '.join(ROLES)}"
+                f"{where}: message {number} has role {str(role)[:40]!r};"
+                f" known are {', '.join(ROLES)}"
             )
         if not isinstance(message.get("content"), str | list | None):
             raise ConfigError(
                 f"{where}: message {number} has content that is neither text nor parts"
             )
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list | tuple | None) or not all(
+            isinstance(call, Mapping) for call in calls or ()
+        ):
+            raise ConfigError(f"{where}: message {number}: tool_calls is no list of calls")
     return tuple(dict(message) for message in messages)
 
 
@@ -168,7 +234,8 @@ def _check_tool_results(messages: Sequence[Message], where: str) -> None:
         called |= {str(call.get("id")) for call in message.get("tool_calls") or ()}
         if message["role"] == "tool" and str(message.get("tool_call_id")) not in called:
             raise ConfigError(
-                f"{where}: message {number} answers tool call {message.get('tool_call_id')!r},"
+                f"{where}: message {number} answers tool call"
+                f" {str(message.get('tool_call_id'))[:80]!r},"
                 " which no message before it makes"
             )
 

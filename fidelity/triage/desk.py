@@ -20,7 +20,7 @@ from fidelity.triage.judge import Judge, Judged
 from fidelity.words import Score
 
 REASONING_TOKENS = 4_096
-_FOR_QUESTIONS = 60
+_FOR_QUESTIONS = 80
 _REFUSED = frozenset({400, 404, 413, 422})
 """Of a chat that this server does not take: two turns of one role, a context that is too long."""
 

@@ -5,6 +5,7 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fidelity.config.redaction import REDACTED, is_secret_name
 from fidelity.config.settings import Settings
 from fidelity.deployment.deployment import Deployment
 from fidelity.endpoint.request_body import Question, build
@@ -49,8 +50,8 @@ def write_files(
     words = ["curl", "-sS", url, "-H", "Content-Type: application/json"]
     profile = settings.target.request
     for header, value in profile.headers.items():
-        words += ["-H", f"{header}: {value}"]
-    shown = [shlex.quote(word) for word in words]
+        words += ["-H", f"{header}: {REDACTED if is_secret_name(header) else value}"]
+    shown = [shlex.quote(settings.redactor.text(word)) for word in words]
     if settings.api_key_env:
         shown += ["-H", f'"Authorization: Bearer ${settings.api_key_env}"']
     for header, variable in profile.headers_env.items():
@@ -59,7 +60,8 @@ def write_files(
     written = Written(script=folder / SCRIPT, body=folder / BODY, shell=folder / CURL, curl=curl)
     try:
         written.script.write_text(_json(settings.redactor.json(script)), encoding="utf-8")
-        written.body.write_bytes(_body(chat, mode, deployment))
+        body = settings.redactor.json(json.loads(_body(chat, mode, deployment)))
+        written.body.write_text(json.dumps(body, ensure_ascii=False), encoding="utf-8")
         written.shell.write_text(
             f'#!/bin/sh\n# the smallest chat that fails; run it where it lies\ncd "$(dirname "$0")"'
             f" && {curl}\n",

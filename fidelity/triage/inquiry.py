@@ -51,6 +51,9 @@ class Inquiry:
         desk, chat = self.desk, self.chat
         arms = await self._replayed(chat)
         notes: list[str] = []
+        if chat.withheld:
+            names = ", ".join(dict.fromkeys(chat.withheld))
+            notes.append(f"fields of the chat that hold keys are not sent: {names}")
         if not any(tally.failed for tally in arms.values()):
             longer = await self._fails_when_longer()
             if longer is None:

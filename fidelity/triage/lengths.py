@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fidelity.errors import CapabilityMissing
 from fidelity.triage.answers import Answer, Answered, Case, says
 from fidelity.triage.conversation import Conversation
 from fidelity.triage.desk import Desk, Try
@@ -80,3 +81,16 @@ async def of_residue(desk: Desk, chat: Conversation, wanted: tuple[int, int]) ->
 async def counted(desk: Desk, chat: Conversation) -> int:
     """Return the prompt tokens of a chat, as the server's tokenizer counts them."""
     return (await desk.client.tokenize(chat.messages, tools=chat.tools)).count
+
+
+async def of_same_residue(case: Case, chat: Conversation) -> Conversation:
+    """Return the chat, some words longer, so that its length differs by a multiple of 16.
+
+    It differs so from the smallest chat: a fault of one residue would else vanish for a reason
+    that has nothing to do with what was changed.
+    """
+    try:
+        wanted = await counted(case.desk, case.smallest)
+        return await of_residue(case.desk, chat, (wanted, MODULI[-1]))
+    except CapabilityMissing:
+        return chat

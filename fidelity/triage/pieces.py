@@ -1,8 +1,9 @@
 """Takes a chat apart so that what is left is a valid chat: turns, tool exchanges, texts."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fidelity.triage.conversation import Conversation, Message, text_of
 
@@ -104,9 +105,15 @@ def parts_of(text: str) -> list[str]:
 
 
 def with_text(conversation: Conversation, at: int, text: str) -> Conversation:
-    """Return the conversation with another text in one message."""
+    """Return the conversation with another text in one message; images and the like stay."""
     messages = list(conversation.messages)
-    messages[at] = {**messages[at], "content": text}
+    content: Any = messages[at].get("content")
+    if isinstance(content, list):
+        kept = [p for p in content if not (isinstance(p, Mapping) and "text" in p)]
+        content = [{"type": "text", "text": text}, *kept]
+    else:
+        content = text
+    messages[at] = {**messages[at], "content": content}
     return replace(conversation, messages=tuple(messages))
 
 
@@ -134,9 +141,6 @@ def lengthened(conversation: Conversation, step: int) -> Conversation:
 
 def salted(conversation: Conversation, salt: str) -> Conversation:
     """Return the conversation with an opening that no server has seen: nothing of it is cached."""
-    at = next(
-        i
-        for i, message in enumerate(conversation.messages)
-        if isinstance(message.get("content"), str)
-    )
+    first = (i for i, m in enumerate(conversation.messages) if isinstance(m.get("content"), str))
+    at = next(first, len(conversation.context))
     return with_text(conversation, at, f"{salt} {text_of(conversation.messages[at])}")

@@ -1,17 +1,17 @@
 """The cheap questions about a failing chat, each with its evidence and what it cost."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from fidelity.deployment.deployment import Deployment
 from fidelity.errors import CapabilityMissing, EndpointError, TrafficRefused
 from fidelity.probes.wordlists import PEOPLE, QUALITIES, THINGS
 from fidelity.triage.answers import Answer, Answered, Case, says
-from fidelity.triage.conversation import Conversation, text_of
+from fidelity.triage.conversation import text_of
 from fidelity.triage.desk import Spent, Tally
+from fidelity.triage.elsewhere import hop, stock
 from fidelity.triage.judge import names
-from fidelity.triage.lengths import LENGTHS, MODULI, counted, length, of_residue
+from fidelity.triage.lengths import LENGTHS, length, of_same_residue
 from fidelity.triage.pieces import filler, lengthened, of_blocks, salted
 from fidelity.triage.rendering import rendering
 from fidelity.words import Traffic
@@ -58,7 +58,7 @@ async def cold(case: Case) -> Answer:
             await case.desk.client.flush_cache()
             fresh = case.smallest
         else:
-            fresh = await _of_same_residue(case, salted(case.smallest, _salt()))
+            fresh = await of_same_residue(case, salted(case.smallest, _salt()))
         first.tries.append(await case.desk.try_once("cold", fresh, mode=case.mode))
         second.tries.append(await case.desk.try_once("cold", fresh, mode=case.mode))
     how = "flushed" if flushed else "cold"
@@ -84,18 +84,6 @@ def _hits(second: Tally) -> str:
     if not any(hits):
         return "nothing came from a cache the second time either"
     return f"up to {max(hit or 0 for hit in hits)} tokens came from the cache"
-
-
-async def _of_same_residue(case: Case, chat: Conversation) -> Conversation:
-    """Return the chat, some words longer, so that its length differs by a multiple of 16.
-
-    A fault of one residue would else vanish for a reason that has nothing to do with the cache.
-    """
-    try:
-        wanted = await counted(case.desk, case.smallest)
-        return await of_residue(case.desk, chat, (wanted, MODULI[-1]))
-    except CapabilityMissing:
-        return chat
 
 
 def _salt() -> str:
@@ -147,46 +135,5 @@ async def reasoning(case: Case) -> Answer:
     if (on.never and off.always) or (on.always and off.never):
         return says(Answered.POINTS, f"no: {words}", tries)
     if on.failed and off.failed:
-        return says(Answered.CLEARED, f"yes: {words}", tries)
-    return says(Answered.OPEN, words, tries)
-
-
-async def hop(case: Case) -> Answer:
-    """Ask the workers behind the router, or what else was named."""
-    if not case.hops:
-        return says(Answered.NOT_ASKED, "no other hop is known: --hop URL, or roles in the file")
-    return await _elsewhere(case, "hop", case.hops, elsewhere="there")
-
-
-async def stock(case: Case) -> Answer:
-    """Ask a deployment that has none of the patches."""
-    if not case.stock:
-        return says(Answered.NOT_ASKED, "no stock deployment is named: --stock NAME_OR_URL")
-    return await _elsewhere(case, "stock", case.stock, elsewhere="on stock")
-
-
-async def _elsewhere(
-    case: Case, name: str, others: Mapping[str, Deployment | str], *, elsewhere: str
-) -> Answer:
-    said, tries, asked = [], [], []
-    for other, deployment in others.items():
-        if isinstance(deployment, str):
-            said.append(f"{other} does not answer ({deployment[:160]})")
-            continue
-        try:
-            tally = await case.desk.tally(
-                name, case.smallest, case.repeats, mode=case.mode, client=deployment.client
-            )
-        except EndpointError as error:
-            said.append(f"{other} does not answer ({str(error)[:160]})")
-            continue
-        said.append(f"{other}: {tally.words}")
-        tries += tally.tries
-        if tally.judged:
-            asked.append(tally)
-    words = "; ".join(said)
-    if any(tally.never for tally in asked):
-        return says(Answered.POINTS, f"only here, not {elsewhere}: {words}", tries)
-    if asked and all(tally.always for tally in asked):
         return says(Answered.CLEARED, f"yes: {words}", tries)
     return says(Answered.OPEN, words, tries)

@@ -82,12 +82,18 @@ def _chosen(entries: Sequence[Entry], number: int | None, path: Path) -> Entry:
 
 
 def _line(number: int, entry: Entry) -> str:
+    at = _plain(entry.at, 40)
     messages = entry.body.get("messages")
     if not isinstance(messages, list):
-        return f"  {number:>3}  {entry.at}  ({entry.trouble or 'no messages'})"
+        return f"  {number:>3}  {at}  ({entry.trouble or 'no messages'})"
     users = [m for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]
-    last = " ".join(text_of(users[-1]).split()) if users else ""
-    last = "".join(char for char in last if char.isprintable())
-    shown = last if len(last) <= 60 else f"{last[:57]}..."
+    shown = _plain(text_of(users[-1]), 60) if users else ""
     cut = ", shortened" if entry.shortened else ""
-    return f"  {number:>3}  {entry.at}  {len(messages)} messages{cut}: {shown}"
+    return f"  {number:>3}  {at}  {len(messages)} messages{cut}: {shown}"
+
+
+def _plain(text: str, most: int) -> str:
+    """Return a text on one line, bounded, without what a terminal would obey."""
+    flat = " ".join(text[: 100 * most].split())
+    flat = "".join(char for char in flat if char.isprintable())
+    return flat if len(flat) <= most else f"{flat[: most - 3]}..."

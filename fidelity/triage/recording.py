@@ -44,7 +44,7 @@ def findings_of(outcome: Outcome, journal: Journal) -> list[Finding]:
 
 def _outcome_of(outcome: Outcome) -> Word:
     if outcome.decision.where is Where.NOT_REPRODUCED:
-        return Word.PASS
+        return Word.INCONCLUSIVE  # a few replays without a failure certify nothing
     return Word.FAIL if outcome.decision.blame is not None else Word.INCONCLUSIVE
 
 
@@ -75,11 +75,14 @@ def _trials(journal: Journal, *questions: str) -> tuple[str, ...]:
 
 
 def verdict_of(outcome: Outcome, spent: Spent, duration_s: float) -> Verdict:
-    """Return the last record: 1 when the chat fails, 0 when it does not, 2 when nobody can tell."""
+    """Return the last record: 1 when the chat fails, 0 when it does not, 2 when nobody can tell.
+
+    A chat that does not fail is no certificate: no verdict of a triage is `faithful`.
+    """
     decision = outcome.decision
     word = _outcome_of(outcome)
-    if word is Word.PASS:
-        verdict, code = RunVerdict.FAITHFUL, 0
+    if decision.where is Where.NOT_REPRODUCED:
+        verdict, code = RunVerdict.UNDECIDED, 0
     elif word is Word.FAIL:
         faulty = decision.blame is Blame.DEPLOYMENT
         verdict = RunVerdict.UNFAITHFUL if faulty else RunVerdict.UNDECIDED

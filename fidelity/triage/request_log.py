@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fidelity.triage.conversation import TOO_DEEP, too_deep
+
 _TIME = re.compile(r"^\s*\[([^\]]{4,40})\]\s*")
 _TEXT_LINE = re.compile(r"Receive OpenAI: obj=")
 _SHORTENED_TEXT = re.compile(r"""['"] \.\.\. ['"]""")
@@ -47,7 +49,7 @@ def _of_line(line: str) -> Iterator[Entry]:
     if rest.startswith("{"):
         try:
             found = json.loads(rest)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if isinstance(found, dict):
             yield from entries_in(found, at)
@@ -59,9 +61,11 @@ def entries_in(found: Mapping[str, Any], at: str = "") -> Iterator[Entry]:
     """Yield the chat of one JSON object: of a log, of a batch file, or a request itself."""
     for place in (found, found.get("obj"), found.get("body"), found.get("request")):
         if isinstance(place, Mapping) and "messages" in place:
-            yield Entry(
-                at=at or str(found.get("timestamp", "")), body=place, shortened=_is_shortened(place)
-            )
+            when = at or str(found.get("timestamp", ""))
+            if too_deep(place):
+                yield Entry(at=when, body={}, trouble=TOO_DEEP)
+            else:
+                yield Entry(at=when, body=place, shortened=_is_shortened(place))
             return
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,9 +12,6 @@ if TYPE_CHECKING:
     from fidelity.probes.probe import Ask
     from fidelity.twins.prompts import Prompt
     from fidelity.twins.room import Room
-
-TOPS = 5
-"""Alternatives a token: the most that the older API allows."""
 
 
 async def generate(
@@ -43,30 +41,40 @@ async def generate(
     options.setdefault("stream", False)
     ids = _ids(prompt, altered=altered)
     if ids is None:
-        return await ask.chat(_messages(prompt, altered=altered), **options)
+        return counted(await ask.chat(_messages(prompt, altered=altered), **options), room)
     if bypass:
         options |= {"prompt_logprobs": 1, "prompt_logprobs_start": len(ids) - 1}
-    return await ask.complete(ids, **options)
+    return counted(await ask.complete(ids, **options), room)
 
 
-async def score(ask: Ask, ids: Sequence[int], start: int, *, label: str) -> Reply:
+async def score(ask: Ask, room: Room, ids: Sequence[int], start: int, *, label: str) -> Reply:
     """Score given tokens from `start` on, in one prefill past the prefix cache."""
-    return await ask.complete(
+    reply = await ask.complete(
         list(ids),
         label=label,
         max_tokens=1,
         temperature=0.0,
         stream=False,
-        prompt_logprobs=TOPS,
+        prompt_logprobs=room.tops,
         prompt_logprobs_start=start,
     )
+    return counted(reply, room)
+
+
+def counted(reply: Reply, room: Room) -> Reply:
+    """Return a reply with 0 cached tokens where a server that tells them elsewhere tells none.
+
+    Several leave the field out of a request's usage when nothing came from the cache.
+    """
+    untold = reply.cached_tokens is None and reply.prompt_tokens is not None
+    return replace(reply, cached_tokens=0) if untold and room.tells_cached else reply
 
 
 def sampling(room: Room) -> dict[str, Any]:
     """Return what every request of a twin asks for."""
     options: dict[str, Any] = {"temperature": 0.0}
     if room.graded:
-        options["top_logprobs"] = TOPS
+        options["top_logprobs"] = room.tops
     if room.has_ids:
         options["return_token_ids"] = True
     if room.ignores_eos:

@@ -47,8 +47,8 @@ async def cached_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
         other=await _altered(ask, room, prompt, plan) if scene.damaged else Heard(reply=hit),
         null=(Heard(reply=hit), Heard(reply=again)),
         doubt=proofs.first_of(
-            proofs.cold(cold, prompt.head),
-            proofs.cached(hit, prompt.head),
+            proofs.cold(cold, prompt.shared),
+            proofs.cached(hit, prompt.shared),
             proofs.cached_alike(hit, again),
         ),
         cell={"cached_tokens": hit.cached_tokens or 0},
@@ -125,10 +125,10 @@ async def _around(
         more=() if scene.damaged else ((Heard(reply=hit), Heard(reply=after[1])),),
         null=(Heard(reply=hit), Heard(reply=again)),
         doubt=proofs.first_of(
-            proofs.cold(cold, prompt.head),
-            proofs.cached(hit, prompt.head),
+            proofs.cold(cold, prompt.shared),
+            proofs.cached(hit, prompt.shared),
             _gone(after[0], prompt, name),
-            *(proofs.cached(reply, prompt.head) for reply in after[1:]),
+            *(proofs.cached(reply, prompt.shared) for reply in after[1:]),
         ),
         cell={"cached_tokens": hit.cached_tokens or 0},
         seen_at=0 if scene.damaged else None,
@@ -137,9 +137,9 @@ async def _around(
 
 
 def _gone(reply: Reply, prompt: Prompt, name: str) -> str:
-    if reply.cached_tokens is not None and reply.cached_tokens > prompt.head:
+    if reply.cached_tokens is not None and reply.cached_tokens > prompt.shared:
         return f"{reply.cached_tokens} tokens of the prompt are still cached: it was not {name}"
-    return proofs.cold(reply, prompt.head)
+    return proofs.cold(reply, prompt.shared)
 
 
 async def _altered(ask: Ask, room: Room, prompt: Prompt, plan: Plan) -> Heard:
@@ -151,7 +151,14 @@ CACHED = Twin(
     name="cached",
     claim="a cached prefix answers as a cold one",
     ask=cached_arms,
-    sweep=Sweep(low=81, high=330, answers=(6,), one_chunk=True, past_a_page=True),
+    sweep=Sweep(
+        low=81,
+        high=330,
+        answers=(6,),
+        one_chunk=True,
+        past_a_page=True,
+        long_in_one_chunk=True,
+    ),
     quick=64,
     standard=160,
     path="prefix_cache",

@@ -43,6 +43,7 @@ class Parting:
             where that is more; None when they chose the same.
         lost: one arm has fewer tokens than the other, or another text from the same tokens.
         bound: what rounding may do to one token.
+        shape: what differs in answers of the very same tokens and logprobs; "" if nothing.
     """
 
     nats: float
@@ -56,6 +57,7 @@ class Parting:
     strayed: float | None
     lost: bool
     bound: float
+    shape: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -72,6 +74,8 @@ class Parting:
     @property
     def words(self) -> str:
         """Return it in a few words."""
+        if self.shape:
+            return f"the same tokens, another {self.shape}"
         if self.lost:
             return "other text or fewer tokens"
         if self.strayed is not None and self.strayed > self.bound:
@@ -87,7 +91,7 @@ def part(
     other: Sequence[ScoredToken],
     *,
     dtype: str,
-    lost: bool = False,
+    shape: str = "",
     sampled: bool = False,
 ) -> Parting:
     """Compare two arms token by token.
@@ -96,7 +100,7 @@ def part(
         one: arm a.
         other: arm b.
         dtype: that both were computed in.
-        lost: something besides the tokens is missing (text, finish reason).
+        shape: what differs besides the tokens and logprobs, which are the same (text, usage).
         sampled: tokens were drawn: other ones convict only where the probabilities are equal.
 
     Raises:
@@ -125,8 +129,9 @@ def part(
         uncertain_nats=summary.mean_abs_uncertain,
         flips=summary.flips,
         strayed=strayed,
-        lost=lost or shorter,
+        lost=bool(shape) or shorter,
         bound=bound,
+        shape=shape,
     )
 
 

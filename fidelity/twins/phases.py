@@ -37,7 +37,7 @@ async def decoded_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
     if scene.damaged and len(given) > ALTERED_AT:
         given[ALTERED_AT] = _another(given, ALTERED_AT)
     scored = [
-        await score(ask, [*ids, *given], len(ids), label=f"prefill the same tokens{again}")
+        await score(ask, room, [*ids, *given], len(ids), label=f"prefill the same tokens{again}")
         for again in ("", ", again")
     ]
     prefill, again = (Heard(reply=reply, given_from=len(ids)) for reply in scored)
@@ -49,7 +49,7 @@ async def decoded_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
             "" if len(made) > 1 else "fewer than two tokens were generated",
             *(proofs.nothing_generated_came_from_cache(reply, len(ids)) for reply in scored),
         ),
-        cell={"answer_tokens": plan.tokens, "end_tokens": len(ids) + len(made)},
+        cell={"end_tokens": len(ids) + len(made)},
         seen_at=ALTERED_AT if scene.damaged else None,
         paths=("decoded", "prefilled"),
     )
@@ -91,8 +91,8 @@ async def chunked_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
         other=Heard(reply=once),
         null=(Heard(reply=many), Heard(reply=again)),
         doubt=proofs.first_of(
-            proofs.cold((pieces or [many])[0], prompt.head),
-            proofs.cold(many, prompt.head),
+            proofs.cold((pieces or [many])[0], prompt.shared),
+            proofs.cold(many, prompt.shared),
             "" if (at_once or 0) >= 2 else f"{at_once} chunks where many were meant",
             "" if set(counts) == {1} else f"pieces of {counts} chunks where one was meant",
         ),
@@ -154,7 +154,7 @@ async def turned_arms(ask: Ask, room: Room, plan: Plan, scene: Scene) -> Arms:
         more=() if scene.damaged else ((Heard(reply=last), Heard(reply=third)),),
         null=(Heard(reply=cold), Heard(reply=again)),
         doubt=proofs.first_of(
-            *(proofs.cold(reply, prompt.head) for reply in (cold, again, last)),
+            *(proofs.cold(reply, prompt.shared) for reply in (cold, again, last)),
             proofs.cached(second, len(first)),
         ),
         cell={"first_turn_tokens": len(told) - len(tail)},

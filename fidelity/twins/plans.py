@@ -9,8 +9,19 @@ from fidelity.checks.dealing import dealt
 from fidelity.errors import ConfigError
 from fidelity.records import Trial
 from fidelity.twins.room import Room
+from fidelity.words import Budget
 
 MODULI = (4, 16, 64, 128)
+LONG = {
+    Budget.QUICK: (1_024, 2_048),
+    Budget.STANDARD: (2_048, 8_192),
+    Budget.DEEP: (2_048, 8_192, 32_768),
+}
+"""Tokens; the sweep's own lengths are short, so that many prompts are affordable."""
+LONG_SPREAD = 128
+"""Below such a length, so that prompts of a class have all residues."""
+SLACK_TOKENS = 512
+"""Of a server's limit, for answers, further turns and a template."""
 DEPTHS_FRAC = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -25,6 +36,7 @@ class Plan:
         depth_frac: where the fact stands that the prompt asks for.
         boundary: "256+1" when the length was chosen for a boundary.
         kind: a further axis of the twin, "axis=value"; "" when it has none.
+        long: the length beyond the sweep that the prompt stands for; 0 for one within it.
     """
 
     seed: str
@@ -33,6 +45,7 @@ class Plan:
     depth_frac: float = 0.5
     boundary: str = ""
     kind: str = ""
+    long: int = 0
 
     @property
     def key(self) -> str:
@@ -50,6 +63,8 @@ class Plan:
         axes |= {f"residue_{m}": self.length % m for m in MODULI}
         if self.boundary:
             axes["boundary"] = self.boundary
+        if self.long:
+            axes["long"] = self.long
         if self.kind:
             axis, _, value = self.kind.partition("=")
             axes[axis] = value
@@ -68,6 +83,8 @@ class Sweep:
         at_boundaries: n-1, n and n+1 of each boundary of the server come first.
         past_a_page: every prompt is longer than a page, so that some of it can be cached.
         one_chunk: prompt and answer stay within one chunk of the server, where it tells its size.
+        long: lengths far above `high`, of which one prompt each is asked.
+        long_in_one_chunk: these too stay within one chunk.
         stride: odd; neighbouring prompts step by it, so residues of a power of two all come.
     """
 
@@ -78,6 +95,8 @@ class Sweep:
     at_boundaries: bool = True
     past_a_page: bool = False
     one_chunk: bool = False
+    long: tuple[int, ...] = ()
+    long_in_one_chunk: bool = False
     stride: int = 9
 
     def fitted(self, room: Room) -> "Sweep":
@@ -108,6 +127,26 @@ def plans(sweep: Sweep, room: Room, *, seed: int | str, count: int) -> list[Plan
     return _dealt_out(sweep, lengths, draw, f"{seed}")
 
 
+def long_lengths(sweep: Sweep, room: Room, budget: Budget) -> tuple[int, ...]:
+    """Return the lengths beyond a sweep that a budget asks and the server can take, ascending."""
+    limits = [
+        limit - SLACK_TOKENS
+        for limit in (room.limit_tokens, room.chunk if sweep.long_in_one_chunk else None)
+        if limit is not None
+    ]
+    most = min(limits, default=max(LONG[budget]))
+    return tuple(length for length in LONG[budget] if 2 * sweep.high < length <= most)
+
+
+def long_plans(sweep: Sweep, *, seed: int | str) -> list[Plan]:
+    """Return one prompt of each long length; its residue is drawn."""
+    return [
+        plan
+        for length in sweep.long
+        for plan in fresh_of_class(sweep, f"long={length}", seed=f"{seed} first", count=1)
+    ]
+
+
 def fresh_of_class(sweep: Sweep, name: str, *, seed: int | str, count: int) -> list[Plan]:
     """Return new prompts of exactly one class; every other axis varies as in the sweep.
 
@@ -121,6 +160,8 @@ def fresh_of_class(sweep: Sweep, name: str, *, seed: int | str, count: int) -> l
     if axis.startswith("residue_"):
         modulus, residue = int(axis.removeprefix("residue_")), int(value)
         lengths = [(_with_residue(n, modulus, residue, sweep.low, high), "") for n, _ in lengths]
+    elif axis == "long":
+        lengths = [(int(value) - draw.randrange(LONG_SPREAD), "") for _ in range(count)]
     elif axis == "boundary":
         sign = 1 if "+" in value else -1
         edge, _, step = value.replace("-", "+").partition("+")
@@ -131,6 +172,8 @@ def fresh_of_class(sweep: Sweep, name: str, *, seed: int | str, count: int) -> l
         end = min(high, begin + width - 1)
         lengths = [(draw.randint(min(begin, end), end), "") for _ in range(count)]
     found = _dealt_out(sweep, lengths, draw, f"{seed} {name}")
+    if axis == "long":
+        return [replace(plan, long=int(value)) for plan in found]
     if axis == "answer_tokens":
         return [replace(plan, tokens=int(value)) for plan in found]
     if axis == "depth_frac":
@@ -150,7 +193,12 @@ def classes_of(sweep: Sweep, trial: Trial) -> list[str]:
         names.append(f"boundary={cell['boundary']}")
     if len(set(sweep.answers)) > 1:
         names.append(f"answer_tokens={cell['answer_tokens']}")
-    names.append(f"length_band={(int(cell['length_tokens']) - sweep.low) // _band_width(sweep)}")
+    if "long" in cell:
+        names.append(f"long={cell['long']}")
+    else:
+        names.append(
+            f"length_band={(int(cell['length_tokens']) - sweep.low) // _band_width(sweep)}"
+        )
     axes = {kind.partition("=")[0] for kind in sweep.kinds if kind}
     return names + [f"{axis}={cell[axis]}" for axis in sorted(axes) if axis in cell]
 

@@ -1,8 +1,8 @@
 """Prompts of exact length that ask for one fact, and the same prompts with one token altered.
 
 The answer depends on one place of the context: a state that is lost there changes it at once. The
-first digit of the fact is the token that a positive control alters, so that the arms must part at
-the answer's first token.
+first digit of the fact is the token that a positive control alters, so that the arms must part
+in the answer, at its first token where the model answers at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Prompt:
         altered: the same with the first digit of the fact changed.
         ids: the rendered messages as token ids; None where the server takes none.
         altered_ids: of `altered`, where that was asked for; it differs from `ids` in one place.
-        head: tokens that every prompt of this deployment begins with: the most that may come from
-            a cache when the prompt is new.
+        head: tokens that every prompt of this deployment begins with.
         length: in tokens; an estimate without ids.
     """
 
@@ -56,6 +55,14 @@ class Prompt:
     altered_ids: tuple[int, ...] | None
     head: int
     length: int
+
+    @property
+    def shared(self) -> int:
+        """Most tokens that a new prompt may find in a cache that matches single tokens.
+
+        Book numbers are random, and two of them may begin with the same digits.
+        """
+        return self.head + _BOOK_TOKENS
 
 
 async def prompt_of(

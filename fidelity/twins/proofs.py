@@ -17,7 +17,7 @@ def cold(reply: Reply, head: int) -> str:
 
     Args:
         reply: its answer.
-        head: tokens that every prompt begins with, which any request may have cached.
+        head: tokens that another prompt may begin with, which any request may have cached.
     """
     if reply.cached_tokens is None:
         return UNREPORTED

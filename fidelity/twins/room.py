@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 CHUNK_KEYS = ("chunk_tokens", "chunked_prefill_size", "max_num_batched_tokens", "n_batch")
 POOL_KEYS = ("max_total_tokens", "max_total_num_tokens", "n_ctx_total")
+TOPS = 5
+"""Alternatives a token: the most that the older API allows."""
+PROVEN_TOPS = 2
+"""That discovery has seen of a server that gives any."""
 ASSUMED_DTYPE = "bfloat16"
 """Of a server that does not tell: what most are served in."""
 _TELL_IGNORE_EOS = frozenset({"engine", "vllm", "sglang", "llamacpp"})
@@ -35,6 +39,10 @@ class Room:
         ignores_eos: it goes on behind the end token when told so: lengths of answers are exact.
         can_bypass: logprobs of given text can be asked for, and such a request reads no cache.
         limit_tokens: prompt and answer together; None when unknown.
+        tells_cached: its usage has been seen to tell cached tokens; where it leaves them out of an
+            answer's usage, there were none.
+        tops: alternatives a token that it was seen to give.
+        answers_at: generated tokens before the first that depends on what the prompt tells.
         running_gauges: metrics that count the requests being computed.
         workers: clients of the deployment's other processes, by role.
     """
@@ -50,6 +58,9 @@ class Room:
     ignores_eos: bool = False
     can_bypass: bool = True
     limit_tokens: int | None = None
+    tells_cached: bool = True
+    tops: int = TOPS
+    answers_at: int = 0
     running_gauges: tuple[str, ...] = ()
     workers: Mapping[str, "Client"] = field(default_factory=dict)
 
@@ -74,8 +85,12 @@ def room_of(measure: "Measure") -> Room:
     if measure.planning:
         return Room(limit_tokens=capabilities.max_model_len)
     given = measure.settings.dtype
-    dtype, told = (given, True) if given else _dtype(info)
+    dtype, told = _computed_in(*((given, True) if given else _dtype(info)))
     has_ids = capabilities["token_ids"].present
+    can_bypass = capabilities["prompt_logprobs"].present and capabilities["completions"].present
+    limits = [capabilities.max_model_len]
+    if can_bypass:  # a prompt past the cache is a given text, and bounded as one
+        limits.append(deployment.client.given_text_limit)
     return Room(
         page=capabilities.page_size,
         chunk=_whole(info, CHUNK_KEYS),
@@ -87,8 +102,9 @@ def room_of(measure: "Measure") -> Room:
         and (has_ids or capabilities["tokenize"].present),
         has_ids=has_ids,
         ignores_eos=capabilities.dialect in _TELL_IGNORE_EOS,
-        can_bypass=capabilities["prompt_logprobs"].present and capabilities["completions"].present,
-        limit_tokens=capabilities.max_model_len,
+        can_bypass=can_bypass,
+        limit_tokens=min((limit for limit in limits if limit is not None), default=None),
+        tells_cached=capabilities["cached_tokens"].present,
         running_gauges=deployment.client.server.dialect.running_gauges,
         workers={name: worker.client for name, worker in deployment.roles.items()},
     )
@@ -101,6 +117,17 @@ def _dtype(info: Mapping[str, Any]) -> tuple[str, bool]:
     except ValueError:  # "auto", or a name of the server's own
         return ASSUMED_DTYPE, False
     return (str(told), True) if told else (ASSUMED_DTYPE, False)
+
+
+def _computed_in(dtype: str, told: bool) -> tuple[str, bool]:
+    """Return what both arms of a twin are computed in.
+
+    Formats coarser than bfloat16 are those of weights or keys: both arms read the very same rounded
+    values, and sum them in bfloat16.
+    """
+    if rounding_bound(dtype) > rounding_bound(ASSUMED_DTYPE):
+        return ASSUMED_DTYPE, told
+    return dtype, told
 
 
 def _whole(info: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fidelity.checks.affording import room_of as tokens_of_a_sweep
 from fidelity.errors import NotApplicable
 from fidelity.probes.probe import Ask, Probe, ProbeResult
 from fidelity.records import Finding, Part, Trial
@@ -13,13 +15,22 @@ from fidelity.statistics.ladder import worst
 from fidelity.statistics.stats import ALPHA, p_at_least
 from fidelity.twins.comparison import held_null
 from fidelity.twins.floor import judge_floor
-from fidelity.twins.judging import UNPROVEN, judged
-from fidelity.twins.plans import Plan, classes_of, fresh_of_class, plans
+from fidelity.twins.judging import TEXT, UNPROVEN, judged
+from fidelity.twins.pilot import piloted
+from fidelity.twins.plans import (
+    Plan,
+    Sweep,
+    classes_of,
+    fresh_of_class,
+    long_lengths,
+    long_plans,
+    plans,
+)
 from fidelity.twins.profile import profile_of
 from fidelity.twins.room import room_of
 from fidelity.twins.scene import Scene
 from fidelity.verdicts.opened import CLASS_TRIALS, missed_classes
-from fidelity.words import Blame, Ladder, Outcome
+from fidelity.words import Blame, Concern, Ladder, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +46,12 @@ does not hold can be, and fails the claim: where rounding explains the arms, few
 DECISIVE_P = 1e-6
 """Of that claim: then no further class is asked; a run's other claims cannot correct it away."""
 MOST_CLASSES = 8
-"""That are asked again, the most suspicious ones; a miss outside them keeps the claim from passing
-all the same, and fresh prompts do not know how their class was chosen."""
+"""That are asked again, the most suspicious ones. The others stay opened and unasked: they count in
+Holm's family, and with them the claim can fail and cannot pass."""
+MANY_REQUESTS = 6
+"""For one prompt: twins of more ask the first of the long lengths only."""
+TWINS = 12
+"""That share what a budget affords for long prompts."""
 MOST_UNPROVEN = 0.25
 """Of the prompts: that many may miss the path, by timing or for want of a full page."""
 
@@ -55,9 +70,9 @@ class TwinRun:
         self.twin = twin
         measure.allow(twin.traffic)
         measure.needs(*twin.needs)
-        self.room = room_of(measure)
+        self.room = piloted(measure, room_of(measure))
         sweep = twin.sweep(self.room) if callable(twin.sweep) else twin.sweep
-        self.sweep = sweep.fitted(self.room)
+        self.sweep = replace(sweep.fitted(self.room), long=self._long(sweep))
         self._told: list[bool] = []
 
     def asked(self) -> list[Trial]:
@@ -65,13 +80,14 @@ class TwinRun:
         twin, measure = self.twin, self.measure
         count = measure.trials_planned(quick=twin.quick, standard=twin.standard, deep=twin.deep)
         chosen = plans(self.sweep, self.room, seed=measure.seed, count=count)
+        chosen += long_plans(self.sweep, seed=measure.seed)
         trials = self._ask(chosen)
         if not all(UNPROVEN in trial.error for trial in trials):
-            suspects = set(missed_classes(trials, self._classes)[:MOST_CLASSES])
+            suspects = missed_classes(trials, self._classes)[:MOST_CLASSES]
             measure.open_classes(
                 trials,
-                lambda trial: [name for name in self._classes(trial) if name in suspects],
-                self._fresh,
+                self._classes,
+                lambda name, n: self._fresh(name, n) if name in suspects else [],
                 concurrency=CLASS_TRIALS if twin.gathers else 1,
             )
         return trials
@@ -97,14 +113,7 @@ class TwinRun:
             NotApplicable: the path was never taken, and the deployment does not promise it.
         """
         self._refuse_unproven(trials)
-        trials, left_out = _proven(trials)
-        finding = self.measure.rate_finding(
-            trials,
-            AGREE,
-            title=f"{self._title}{left_out}",
-            effect_name="prompts that agree",
-            blame=Blame.DEPLOYMENT,
-        )
+        finding = self._pool(trials)
         everything = [*trials, *self.measure.fresh_trials]
         profile = profile_of(self.twin.name, everything, bound=self.room.bound)
         finding = msgspec.structs.replace(
@@ -114,10 +123,27 @@ class TwinRun:
             parts=_with_words(finding.parts, str(profile["words"])),
             minimum_detectable_effect=self._detectable(finding),
         )
-        findings = [finding, *self._over_all(everything), self._floor(everything)]
+        findings = [
+            msgspec.structs.replace(found, concern=_concern(everything))
+            for found in (finding, *self._over_all(everything))
+        ]
+        findings.append(self._floor(everything))
         self.measure.decide(*findings, title=self.twin.claim, profile=profile)
 
     # ---- asking
+
+    def _long(self, sweep: Sweep) -> tuple[int, ...]:
+        """Return the lengths, far above the sweep's own, that the budget affords one prompt of."""
+        rows = long_lengths(sweep, self.room, self.measure.budget)
+        if self.twin.requests > MANY_REQUESTS:
+            rows = rows[:1]
+        room = tokens_of_a_sweep(self.measure)
+        while rows and room is not None and self.twin.requests * sum(rows) > room // TWINS:
+            self.measure.note(
+                f"no prompt of {rows[-1]:,} tokens: the budget's token cap ends there"
+            )
+            rows = rows[:-1]
+        return rows
 
     def _ask(
         self, chosen: Sequence[Plan], scene: Scene | None = None, *, arm: str = ""
@@ -142,9 +168,10 @@ class TwinRun:
         event = 0 if scene.damaged else twin.event_tokens(room) // twin.quick
 
         async def script(ask: Ask) -> ProbeResult:
-            result = judged(await twin.ask(ask, room, plan, scene), room)
-            if result.ok is not None and not scene.damaged:
-                self._told.append(result.ok)
+            longer = replace(plan, tokens=plan.tokens + room.answers_at)
+            result = judged(await twin.ask(ask, room, longer, scene), room)
+            if (agrees := _agrees(result)) is not None and not scene.damaged:
+                self._told.append(agrees)
             return result
 
         return Probe(
@@ -155,7 +182,7 @@ class TwinRun:
             recipe={"builder": "twin", "twin": twin.name, "damaged": scene.damaged}
             | {**plan.cell, "seed": plan.seed},
             expected="the same tokens and logprobs in both arms",
-            cost_tokens=twin.requests * (plan.length + plan.tokens) + event,
+            cost_tokens=twin.requests * (plan.length + plan.tokens + room.answers_at) + event,
             cost_requests=twin.requests,
             traffic=twin.traffic,
         )
@@ -165,7 +192,13 @@ class TwinRun:
     @property
     def _title(self) -> str:
         weaker = "" if self.room.graded else " (texts only: this server gives no logprobs)"
-        return f"{self.twin.claim} in >= {AGREE:.2f} of the prompts{weaker}"
+        return f"{self.twin.claim} in >= {AGREE:.2f} of the prompts{self._lengths}{weaker}"
+
+    @property
+    def _lengths(self) -> str:
+        sweep = self.sweep
+        beyond = f", one each of {_listed(sweep.long)}" if sweep.long else ""
+        return f" of {sweep.low:,} to {sweep.high:,} tokens{beyond}"
 
     def _refuse_unproven(self, trials: Sequence[Trial]) -> None:
         doubts = [trial.error for trial in trials if UNPROVEN in trial.error]
@@ -173,9 +206,33 @@ class TwinRun:
         if doubts and len(doubts) == len(trials) and not promised:
             raise NotApplicable(doubts[0])
 
+    def _pool(self, trials: Sequence[Trial]) -> Finding:
+        """Return the claim over the prompts that prove the path.
+
+        Prompts that part stay in whichever path they took; so it fails only if it does with every
+        prompt that agrees counted in, proven or not.
+        """
+        speak, left_out = _proven(trials)
+        finding = self._rate(speak, left_out)
+        if finding.outcome is not Outcome.FAIL or len(speak) == len(trials):
+            return finding
+        at_best = self._rate(trials, left_out)
+        if at_best.outcome is Outcome.FAIL:
+            return at_best
+        return _undecided(finding)
+
+    def _rate(self, trials: Sequence[Trial], left_out: str) -> Finding:
+        return self.measure.rate_finding(
+            trials,
+            AGREE,
+            title=f"{self._title}{left_out}",
+            effect_name="prompts that agree",
+            blame=Blame.DEPLOYMENT,
+        )
+
     def _over_all(self, trials: Sequence[Trial]) -> list[Finding]:
         """Return the claim over both stages where it is refuted, nothing where it is not."""
-        agree = [trial.ok for trial in trials if trial.ok is not None]
+        agree = [agrees for trial in trials if (agrees := _agrees(trial)) is not None]
         p_value = _p_over_all(agree)
         if p_value >= ALPHA:
             return []
@@ -225,11 +282,12 @@ class TwinRun:
         )
 
     def _detectable(self, finding: Finding) -> str:
+        effect = f"{finding.minimum_detectable_effect}; prompts{self._lengths}"
         if not self.room.graded:
-            return f"{finding.minimum_detectable_effect}; texts only: no difference below a token"
+            return f"{effect}; texts only: no difference below a token"
         told = "" if self.room.dtype_told else ", taken for its dtype"
         return (
-            f"{finding.minimum_detectable_effect}; up to {self.room.bound:g} nats a token count as"
+            f"{effect}; up to {self.room.bound:g} nats a token count as"
             f" rounding ({self.room.dtype}{told})"
         )
 
@@ -245,6 +303,42 @@ def _proven(trials: Sequence[Trial]) -> tuple[Sequence[Trial], str]:
     if not missing or missing > MOST_UNPROVEN * len(trials):
         return trials, ""
     return speak, f" (without {missing} that did not take the path)"
+
+
+def _agrees(told: ProbeResult | Trial) -> bool | None:
+    """Return whether the arms of a prompt agree, on whichever path; None: not measured."""
+    return True if UNPROVEN in told.error else told.ok
+
+
+def _concern(trials: Sequence[Trial]) -> Concern:
+    """Return whether anything that was read differs, or only the shape in which it is told."""
+    missed = [trial.details.get("shape", "") for trial in trials if trial.ok is False]
+    told_alone = bool(missed) and all(shape not in {"", TEXT} for shape in missed)
+    return Concern.CONFORMANCE if told_alone else Concern.READING
+
+
+def _undecided(finding: Finding) -> Finding:
+    """Return a failure as what is not decided: prompts that agree were left out of it."""
+    why = "with the prompts that agree and do not prove their path it does not fail"
+    parts = tuple(
+        msgspec.structs.replace(part, outcome=Outcome.INCONCLUSIVE, blame=None)
+        if part.outcome is Outcome.FAIL
+        else part
+        for part in finding.parts
+    )
+    return msgspec.structs.replace(
+        finding,
+        outcome=Outcome.INCONCLUSIVE,
+        blame=None,
+        ladder=None,
+        parts=parts,
+        reason=f"{finding.reason}; {why}",
+    )
+
+
+def _listed(lengths: Sequence[int]) -> str:
+    *first, last = (f"{length:,}" for length in lengths)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _p_over_all(agree: Sequence[bool]) -> float:

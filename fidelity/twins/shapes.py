@@ -9,7 +9,7 @@ from fidelity.checks.plumbing_questions import ECHOED
 from fidelity.probes.dialogue import assistant, user
 from fidelity.twins import proofs
 from fidelity.twins.answers import Heard
-from fidelity.twins.asking import generate, sampling
+from fidelity.twins.asking import counted, generate, sampling
 from fidelity.twins.plans import Sweep
 from fidelity.twins.prompts import prompt_of, rendered_ids
 from fidelity.twins.twin import Arms, Twin
@@ -93,7 +93,7 @@ async def _chat(
     asked = {**sampling(room), "max_tokens": tokens, "stream": stream}
     if natural_end:
         asked.pop("extra", None)
-    return await ask.chat(messages, label=label, **asked)
+    return counted(await ask.chat(messages, label=label, **asked), room)
 
 
 STREAMED = Twin(

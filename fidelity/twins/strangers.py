@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from fidelity.checks.together import first_of
 from fidelity.endpoint.prometheus_text import pick
 from fidelity.probes.dialogue import user
 from fidelity.probes.filler import filler_of
@@ -60,15 +61,19 @@ async def strangers(
     that the twin's request ran beside n others all the time.
     """
     seen = Seen()
-    async with anyio.create_task_group() as tasks:
-        for index in range(count):
-            tasks.start_soon(
-                partial(_stranger, ask, room, f"{seed} {index}", tokens + MORE_TOKENS, index, mixed)
-            )
-        seen.take(await _until(ask, room, count))
-        yield seen
-        seen.take(await running(ask, room))
-        tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            for index in range(count):
+                longer = tokens + MORE_TOKENS
+                tasks.start_soon(
+                    partial(_stranger, ask, room, f"{seed} {index}", longer, index, mixed)
+                )
+            seen.take(await _until(ask, room, count))
+            yield seen
+            seen.take(await running(ask, room))
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as group:
+        raise first_of(group) from None
 
 
 async def running(ask: Ask, room: Room) -> float | None:

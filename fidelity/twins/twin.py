@@ -28,7 +28,8 @@ class Arms:
         more: further pairs of the same two paths; the pair that parts most speaks.
         doubt: why the path is not proven; "" when it is.
         cell: axes as they were measured.
-        seen_at: where a control's altered token must show; None: not a control.
+        seen_at: where a control's altered token must show: 0 anywhere in the answer, otherwise at
+            that very token; None: not a control.
         texts: also hold the texts and finish reasons of the arms against each other.
         sampled: tokens were drawn at random from a seed: other tokens from unequal probabilities
             are what rounding does, from equal ones they are not.

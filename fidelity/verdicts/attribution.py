@@ -2,10 +2,12 @@
 
 An answer alone does not tell a weak model from a damaged deployment. A twin or a golden that fails
 does: a model answers two paths alike, and on another server as on this one. A golden that agrees
-clears the deployment as far as it looked. Clean twins clear paths only: a fault that damages every
-path alike is in both arms, so they leave the blame open.
+clears the deployment as far as it looked: at cold prompts up to a length, at what it scores and at
+what it continues. Clean twins clear paths only: a fault that damages every path alike is in both
+arms, so they leave the blame open.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -16,6 +18,11 @@ from fidelity.words import Blame, Concern, Oracle, Outcome
 
 _TWINS = ("twins", "stateful")
 _GOLDEN = "golden"
+_PATHS = ("prefill", "decode")
+"""Both of which a golden must have looked at: recall is read on the one and said on the other."""
+_LEAST_TEXTS = 2
+"""Of a length that counts as looked at."""
+_UNREACHED = sys.maxsize
 
 
 def oracle_of(suite: str) -> Oracle:
@@ -42,11 +49,15 @@ def attributed(
 
 
 def longest_miss(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return claim -> longest prompt of a missed trial, in tokens as the server counted them."""
+    """Return claim -> longest prompt of a missed trial, in tokens as the server counted them.
+
+    A miss with tokens out of a cache took a path that no golden takes: longer than any text.
+    """
     found: dict[str, int] = {}
     for trial in trials:
         if trial.ok is False:
-            tokens = prompt_length(trial) or 0
+            cached = any(exchange.cached_tokens for exchange in trial.exchanges)
+            tokens = _UNREACHED if cached else prompt_length(trial) or 0
             found[trial.claim] = max(found.get(trial.claim, 0), tokens)
     return found
 
@@ -63,19 +74,27 @@ def _open(finding: Finding) -> bool:
 def _accuser(findings: Iterable[Finding]) -> Finding | None:
     """Return a failed twin or golden that blames the deployment."""
     for finding in findings:
-        speaks = oracle_of(finding.suite) is not Oracle.ANSWER
+        reads = finding.concern is Concern.READING
+        speaks = reads and oracle_of(finding.suite) is not Oracle.ANSWER
         if speaks and finding.outcome is Outcome.FAIL and finding.blame is Blame.DEPLOYMENT:
             return finding
     return None
 
 
 def _golden_reach(findings: Iterable[Finding]) -> int:
-    """Return the longest text on which every golden claim agrees, in tokens; 0 without one."""
+    """Return up to which length every golden claim agrees, in tokens; 0 unless on both paths."""
     golden = [f for f in findings if oracle_of(f.suite) is Oracle.GOLDEN]
-    if not golden or any(f.outcome is not Outcome.PASS for f in golden):
+    if any(f.outcome is not Outcome.PASS for f in golden):
         return 0
-    lengths = [row for f in golden for row in (f.profile or {}).get("lengths", [])]
-    return max((int(row.get("length_tokens", 0)) for row in lengths), default=0)
+    profiles = [f.profile for f in golden if f.profile and "lengths" in f.profile]
+    if any(path not in {profile.get("path") for profile in profiles} for path in _PATHS):
+        return 0
+    return min(_longest(profile["lengths"]) for profile in profiles)
+
+
+def _longest(rows: Sequence[Mapping[str, int]]) -> int:
+    looked_at = [row["length_tokens"] for row in rows if row.get("texts", 0) >= _LEAST_TEXTS]
+    return max(looked_at, default=0)
 
 
 def _blamed(finding: Finding, accuser: Finding | None, reached: int, missed: int) -> Finding:

@@ -325,6 +325,23 @@ def all_true_finding(
     )
 
 
+def undecided_finding(claim: Claim, trials: Sequence[Trial], *, title: str, reason: str) -> Finding:
+    """Say that these trials cannot tell whose fault their misses are: never a pass, never a fail."""
+    rate = Evidence.of(trials).rate
+    return _finding(
+        claim,
+        title,
+        Outcome.INCONCLUSIVE,
+        reason,
+        trials=trials,
+        effect_name="share that holds",
+        effect=rate.share,
+        interval=_bounds(rate),
+        k=rate.k_low,
+        n=rate.n,
+    )
+
+
 def _culprit(
     evidence: Evidence, guilty: OpenedClass | None, given: Blame | None
 ) -> tuple[Blame, Ladder | None]:

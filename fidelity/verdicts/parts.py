@@ -8,7 +8,7 @@ import msgspec
 
 from fidelity.records import Finding, Part
 from fidelity.statistics.stats import ALPHA
-from fidelity.words import Blame, Ladder, Outcome
+from fidelity.words import Blame, Concern, Ladder, Outcome
 
 if TYPE_CHECKING:
     from fidelity.verdicts.decisions import Claim
@@ -103,16 +103,23 @@ def merge(claim: "Claim", findings: Sequence[Finding], *, title: str = "") -> Fi
         title=title,
         outcome=worst.outcome,
         reason=reason_of(parts, title=title),
-        ladder=_worst_ladder(fails),
+        ladder=_worst_ladder(findings if worst.outcome is Outcome.PASS else fails),
         blame=_blame(fails),
         p_value=min(1.0, size * min(p_values)) if p_values else None,
         minimum_detectable_effect="; ".join(text for text in seen if text),
         trials=tuple(dict.fromkeys(name for f in findings for name in f.trials)),
         paths=tuple(sorted({path for f in findings for path in f.paths})),
         parts=parts,
+        concern=_concern(fails),
         provisional=worst.outcome is Outcome.FAIL,
         **figures_of(worst),
     )
+
+
+def _concern(fails: Sequence[Finding]) -> Concern:
+    """Return what failed: reading, unless every failure is one of the API alone."""
+    told_alone = bool(fails) and all(f.concern is Concern.CONFORMANCE for f in fails)
+    return Concern.CONFORMANCE if told_alone else Concern.READING
 
 
 def without_fails(parts: Sequence[Part]) -> tuple[Part, ...]:

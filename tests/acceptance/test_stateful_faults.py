@@ -27,7 +27,7 @@ def replayed(script, *arguments, folder):
     return ended([*words, f"--run-dir={folder}"], cwd=ROOT)
 
 
-def tested(test, *arguments, folder):
+def by_pytest(test, *arguments, folder):
     """Run the written test on a fresh server, from its own folder."""
     options = [word.replace("--launch-arg", "--fidelity-launch-arg") for word in arguments]
     words = [sys.executable, "-m", "pytest", "-c", "/dev/null", f"--rootdir={test.parent}", test]
@@ -73,10 +73,10 @@ def test_a_fault_is_found_and_its_script_reproduces_it_on_a_fresh_server(name, t
         return
     # what a user commits: the pytest file beside the script, run by plain pytest
     (test,) = ran.folder.glob("test_stateful_*.py")
-    code, told = tested(test, *launch, folder=tmp_path / "tested")
+    code, told = by_pytest(test, *launch, folder=tmp_path / "tested")
     assert code == 1, told
     assert "rounding explains" in told
-    code, told = tested(test, *FAULTS[name], folder=tmp_path / "clean")
+    code, told = by_pytest(test, *FAULTS[name], folder=tmp_path / "clean")
     assert code == 0, told
 
 

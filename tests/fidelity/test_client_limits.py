@@ -120,6 +120,29 @@ async def test_a_class_that_is_not_allowed_is_never_sent():
         assert server.requests == []
 
 
+@pytest.mark.parametrize(
+    ("dialect", "allow", "most"),
+    [
+        ("vllm", (), 2_304),  # no field for a span: every position is scored
+        ("sglang", (), 2_304),
+        ("engine", (), 16_384),
+        ("vllm", (Traffic.LOAD,), 16_384),
+    ],
+)
+async def test_a_given_text_is_bounded_by_what_the_server_scores_of_it(dialect, allow, most):
+    echo = {"echo": True, "top_logprobs": 1, "stream": False}
+    way = echo if dialect == "sglang" else {"prompt_logprobs": 1}
+    with HostileServer() as server:
+        async with client_of(server.base_url, dialect=dialect, allow=allow) as client:
+            assert client.given_text_limit == most
+            await client.complete([5] * most, max_tokens=1, **way)
+            for options in (way, echo):
+                with pytest.raises(TrafficRefused, match=f"pass the bound of {most}"):
+                    await client.complete([5] * (most + 1), max_tokens=1, **options)
+            await client.complete([5] * (most + 1), max_tokens=1, echo=True)
+        assert len(server.requests) == 2
+
+
 async def test_the_cap_on_requests_is_hard():
     with HostileServer() as server:
         async with client_of(server.base_url, max_requests=3) as client:

@@ -11,6 +11,7 @@ from fidelity.verdicts.decisions import (
     all_true_finding,
     noninferior_finding,
     rate_finding,
+    undecided_finding,
 )
 from fidelity.verdicts.opened import OpenedClass, missed_classes, pool_already_fails
 from fidelity.verdicts.parts import merge
@@ -366,3 +367,16 @@ def test_false_passes_at_the_threshold_stay_within_five_percent():
 
 def _draw(rng):
     return (1, 0) if rng.random() < 0.80 else (0, 1)
+
+
+def test_an_undecided_part_is_neither_pass_nor_fail_and_keeps_its_claim_from_passing():
+    unknown = undecided_finding(CLAIM, trials(1, 2), title="x", reason="who knows")
+    assert (unknown.outcome, unknown.k, unknown.n, unknown.blame) == (
+        Outcome.INCONCLUSIVE,
+        1,
+        3,
+        None,
+    )
+    merged = merge(CLAIM, [decide(trials(60)), unknown])
+    assert merged.outcome is Outcome.INCONCLUSIVE
+    assert merge(CLAIM, [decide(trials(1, 59)), unknown]).outcome is Outcome.FAIL

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fidelity.endpoint.replies import Reply, TokenLogprob, TopToken
-from fidelity.errors import ConfigError, TrafficRefused
-from fidelity.fuzz.abilities import declared_dtype, flood_lines, pool_tokens
+from fidelity.errors import CapSpent, ConfigError, TrafficRefused
+from fidelity.fuzz.abilities import can_of, declared_dtype, flood_lines, pool_tokens
 from fidelity.fuzz.claiming import findings_of
 from fidelity.fuzz.comparing import compare
 from fidelity.fuzz.hunt import AGAIN, SHRINK, Hunt, Hunted, Limits
@@ -242,7 +242,7 @@ def test_the_best_way_to_isolate_keeps_every_token():
     assert way_of(Can()) is Way.OTHER_LINE
 
 
-def isolated(can, *, cached=0, altered=False):
+def isolated(can, *, cached=0, altered=False, head=None):
     ask = FakeAsk()
     message = {"role": "user", "content": "the code is 12345"}
     one = Played(
@@ -253,7 +253,8 @@ def isolated(can, *, cached=0, altered=False):
         answered = ask.chat
 
         async def chat_cached(messages, **options):
-            return msgspec_replace(await answered(messages, **options), cached_tokens=cached)
+            told = head if "share" in options["label"] and head is not None else cached
+            return msgspec_replace(await answered(messages, **options), cached_tokens=told)
 
         ask.chat = chat_cached
         return await alone(ask, one, can, seed="s", altered=altered)
@@ -271,7 +272,10 @@ def test_isolation_is_proven_by_usage_or_doubted():
     assert isolated(Can(flush=True))[1].trouble == ""
     assert isolated(Can(flush=True))[0].flushes == 1
     assert "came from a cache" in isolated(Can(flush=True), cached=64)[1].trouble
-    assert "does not tell" in isolated(Can(given_text=True), cached=None)[1].trouble
+    salted = Can(cache_salt="cache_salt")
+    assert "does not tell" in isolated(salted, cached=None)[1].trouble
+    assert isolated(msgspec_replace(salted, tells_cached=True), cached=None)[1].trouble == ""
+    assert "came from a cache" in isolated(salted, cached=64)[1].trouble
     assert isolated(Can(), cached=None)[1].trouble == ""
     ask, found = isolated(Can(), cached=8)
     assert not found.same_tokens
@@ -279,6 +283,46 @@ def test_isolation_is_proven_by_usage_or_doubted():
     assert ask.sent[0][1][0].startswith("Shelf ")
     ask, _ = isolated(Can(cache_salt="cache_salt"))
     assert ask.sent[0][2]["extra"] == {"cache_salt": "alone s"}
+
+
+def test_given_text_reads_no_cache_also_where_usage_does_not_tell():
+    assert isolated(Can(given_text=True), cached=None)[1].trouble == ""
+
+
+@pytest.mark.parametrize("error", [TrafficRefused, CapSpent])
+def test_a_prompt_too_long_for_its_logprobs_gets_another_line(error):
+    class Short(FakeAsk):
+        async def chat(self, messages, **options):
+            if options.get("prompt_logprobs") is not None:
+                raise error("too long")
+            return await super().chat(messages, **options)
+
+    played = Played(
+        label="1. chat c1",
+        chat=chat("q"),
+        messages=({"role": "user", "content": "q"},),
+        reply=reply(),
+    )
+    ask = Short()
+
+    async def ask_alone():
+        return await alone(ask, played, Can(given_text=True), seed="s")
+
+    if error is CapSpent:
+        with pytest.raises(CapSpent):
+            anyio.run(ask_alone)
+        return
+    assert not anyio.run(ask_alone).same_tokens
+    assert ask.sent[0][1][0].startswith("Shelf ")
+
+
+def test_what_every_prompt_shares_is_measured_and_no_trouble():
+    ask, found = isolated(Can(), cached=120)  # a system prompt of the template, say
+    assert found.trouble == ""
+    assert len(ask.sent) == 2
+    assert "12345" not in ask.sent[1][1][0]
+    assert ask.sent[1][1][0].partition(chr(10))[0] != ask.sent[0][1][0].partition(chr(10))[0]
+    assert "came from a cache" in isolated(Can(), cached=120, head=64)[1].trouble
 
 
 def test_the_damage_of_the_control_alters_every_digit_of_the_fact_and_the_question():
@@ -331,6 +375,18 @@ def test_a_rival_that_moved_beyond_rounding_is_a_drift_though_the_text_is_equal(
     assert compared(answer("12345"), answer("12345", rival=RIVAL + 0.1), dtype=None).ok
 
 
+def test_a_tail_that_takes_one_step_of_a_16_bit_logit_is_no_finding():
+    here, there = answer("12345", rival=-15.0), answer("12345", rival=-15.625)
+    found = compared(here, there, dtype="bfloat16")
+    assert (found.ok, found.size) == (True, 0.0)
+    assert compared(here, there, dtype="float16").ok
+    assert not compared(here, there, dtype="float32").ok
+    # a rival that comes up out of the tail, or a chosen token that moved, is told as before
+    assert not compared(here, answer("12345", rival=-6.0), dtype="bfloat16").ok
+    moved = answer("12345", rival=-15.625, sure=-1.2)
+    assert compared(here, moved, dtype="bfloat16").size == pytest.approx(1.199)
+
+
 def test_another_answer_is_structural_where_the_fact_was_lost():
     found = compared(answer("99999"), answer("12345"))
     assert (found.ok, found.rung, found.score) == (False, Ladder.STRUCTURAL, Score.WRONG)
@@ -381,6 +437,18 @@ def test_floods_fill_the_pool_that_the_server_tells():
     assert 0.8 * 4096 < most * 26 <= 4096
     assert flood_lines(1_000_000) == ()
     assert len(flood_lines(None)) == 1
+
+
+def test_weights_of_few_bits_do_not_loosen_the_arms_of_one_server():
+    deployment = SimpleNamespace(
+        capabilities=SimpleNamespace(get=lambda name: None, dialect="vllm"), server_info={}
+    )
+
+    def dtype(declared):
+        return can_of(deployment, SimpleNamespace(allow=(), dtype=declared)).dtype
+
+    assert [dtype(name) for name in ("int4", "nvfp4", "fp8")] == ["bfloat16"] * 3
+    assert [dtype(name) for name in ("float16", "float32")] == ["float16", "float32"]
 
 
 def test_a_dtype_that_nobody_knows_is_none():
@@ -487,6 +555,20 @@ def test_shortening_has_its_own_limit():
     assert found.shortest is not None
 
 
+def test_a_hunt_that_time_ended_says_how_far_it_came():
+    _, found = hunted(lambda moves: False, time_s=0.0)
+    assert (len(found.trials), found.planned_games) == (0, 40)
+    assert hunted(lambda moves: False)[1].planned_games is None
+    assert hunted(aborted_and_gone_on)[1].planned_games is None
+    held = [script_trial(name, ok=True, way=Way.FLUSH) for name in ("a", "b")]
+    late = Hunted(trials=held, planned_games=10)
+    first, _ = findings_of(Measured(lambda moves: False), late, None)
+    assert first.outcome is Outcome.INCONCLUSIVE
+    assert "2 of 10 games" in first.reason
+    in_time, _ = findings_of(Measured(lambda moves: False), Hunted(trials=held), None)
+    assert in_time.outcome is Outcome.PASS
+
+
 def test_a_spent_cap_ends_the_hunt_and_is_no_failing_game():
     class Spent(FakeMeasure):
         def _one(self, probe, arm):
@@ -507,41 +589,49 @@ def test_a_script_file_is_json_that_people_can_read():
     assert len(text.splitlines()) > 20
 
 
+class Measured(FakeMeasure):
+    """Decides as a claim does."""
+
+    folder = None
+
+    def all_true_finding(self, trials, *, title, ladder=None):
+        claim = Claim(id="c", suite="stateful", title="t")
+        return all_true_finding(claim, trials, title=title, ladder=ladder)
+
+
+ONE_MOVE = (Move(kind=Kind.OPEN, facts=2),)
+
+
+def script_trial(name, *, ok, way, rung=Ladder.STRUCTURAL):
+    return Trial(
+        id=name,
+        claim="c",
+        suite="stateful",
+        probe="script",
+        key=name,
+        ok=ok,
+        cell={"isolation": str(way), "null": "agrees", "rung": str(rung)},
+        recipe={"moves": msgspec.to_builtins(ONE_MOVE)},
+    )
+
+
 @pytest.mark.parametrize(
-    ("way", "again", "outcome"),
+    ("way", "rung", "again", "outcome"),
     [
-        (Way.FLUSH, (True, True), Outcome.FAIL),
-        (Way.OTHER_LINE, (False, False), Outcome.FAIL),
-        (Way.OTHER_LINE, (False, True), Outcome.INCONCLUSIVE),
+        (Way.FLUSH, Ladder.STRUCTURAL, (True, True), Outcome.FAIL),
+        (Way.FLUSH, Ladder.DRIFT, (False, False), Outcome.FAIL),
+        (Way.FLUSH, Ladder.DRIFT, (False, True), Outcome.INCONCLUSIVE),
+        (Way.GIVEN_TEXT, Ladder.SELECTION, (True, True), Outcome.INCONCLUSIVE),
+        (Way.OTHER_LINE, Ladder.STRUCTURAL, (False, False), Outcome.FAIL),
+        (Way.OTHER_LINE, Ladder.STRUCTURAL, (False, True), Outcome.INCONCLUSIVE),
     ],
 )
-def test_a_wrong_answer_that_other_words_do_not_repeat_is_no_proof(way, again, outcome):
-    class Measured(FakeMeasure):
-        folder = None
-
-        def all_true_finding(self, trials, *, title, ladder=None):
-            claim = Claim(id="c", suite="stateful", title="t")
-            return all_true_finding(claim, trials, title=title, ladder=ladder)
-
-    moves = (Move(kind=Kind.OPEN, facts=2),)
-
-    def trial(name, ok):
-        return Trial(
-            id=name,
-            claim="c",
-            suite="stateful",
-            probe="script",
-            key=name,
-            ok=ok,
-            cell={"isolation": str(way), "null": "agrees"},
-            recipe={"moves": msgspec.to_builtins(moves)},
-        )
-
-    failed = trial("a", ok=False)
+def test_what_other_words_do_not_repeat_is_no_proof(way, rung, again, outcome):
+    failed = script_trial("a", ok=False, way=way, rung=rung)
     found = Hunted(
         trials=[failed],
-        shortest=(moves, failed),
-        again=[trial(f"again {i}", ok=ok) for i, ok in enumerate(again)],
+        shortest=(ONE_MOVE, failed),
+        again=[script_trial(f"again {i}", ok=ok, way=way) for i, ok in enumerate(again)],
     )
     first, _ = findings_of(Measured(lambda moves: False), found, None)
     assert first.outcome is outcome

@@ -77,6 +77,14 @@ def test_an_answer_that_is_lost_alone_is_seen():
     assert found.details["answer_loss"] > 5
 
 
+def test_the_bias_is_that_of_open_tokens_with_its_sign():
+    found = agree(text(1_000, sd=0.02, shift=lambda i: 0.2))
+    assert found.ok  # no token moved beyond rounding: the mean over texts is judged beside
+    assert found.details["bias"] == pytest.approx(-0.2, abs=0.02)
+    assert abs(agree(text(1_000, sd=0.1)).details["bias"]) < 0.02
+    assert agree(text(50, certain=1.0)).details["bias"] is None
+
+
 def test_one_wild_token_is_no_class():
     golden, measured = text(1_000, sd=0.05)
     measured[500] = token(500, -6.0)

@@ -2,12 +2,16 @@
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from fidelity.golden.judging import _difference, _where, profile_of
+from fidelity.golden.bias import bias_finding
+from fidelity.golden.judging import _difference, _where, continued_finding, profile_of
 from fidelity.golden.repeating import floor_findings
 from fidelity.records import Trial
 from fidelity.statistics.ladder import rung
+from fidelity.verdicts.decisions import Claim
+from fidelity.verdicts.parts import merge
 from fidelity.words import Blame, Ladder, Outcome
 
 CLAIM = SimpleNamespace(claim="golden/x", suite="golden")
@@ -90,6 +94,56 @@ class TestRung:
 
     def test_without_a_null_arm_a_size_proves_no_rung(self):
         assert rung_of([trial(1, size=0.04)]) is None
+
+
+class TestBias:
+    def found(self, *means, dtype="bfloat16"):
+        texts = [trial(i) for i in range(len(means))]
+        for one, mean in zip(texts, means, strict=True):
+            one.details["bias"] = mean
+        return bias_finding(CLAIM, texts, dtype=dtype)
+
+    def test_a_shift_of_all_texts_fails_though_no_token_moved_beyond_rounding(self):
+        for sign in (1, -1):
+            found = self.found(*(sign * v for v in (0.2, 0.19, 0.21, 0.2, 0.18, 0.22)))
+            assert (found.outcome, found.blame) == (Outcome.FAIL, Blame.DEPLOYMENT)
+            assert found.ladder is Ladder.DRIFT
+            assert f"{sign * 0.2:+.2g} nats" in found.reason
+
+    def test_rounding_that_goes_up_and_down_passes(self):
+        found = self.found(0.02, -0.01, 0.015, -0.02, 0.0, 0.01)
+        assert (found.outcome, found.ladder) == (Outcome.PASS, None)
+        assert self.found(None, None).outcome is Outcome.PASS
+
+    def test_the_declared_dtype_says_how_much(self):
+        assert self.found(*[1e-5] * 6, dtype="float32").outcome is Outcome.PASS
+        assert self.found(*[1e-2] * 6, dtype="float32").outcome is Outcome.FAIL
+
+    def test_one_wild_text_convicts_nobody_and_clears_nobody(self):
+        assert self.found(0.0, 0.01, 0.0, 2.0).outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_was_continued_is_told_by_length():
+    claim = SimpleNamespace(
+        rate_finding=lambda trials, threshold, **options: SimpleNamespace(
+            outcome=Outcome.PASS, ladder=None, reason=""
+        )
+    )
+    _, profile = continued_finding(claim, [trial(1), trial(2), trial(3, ok=False)], (), 0.8)
+    assert profile == {
+        "path": "decode",
+        "lengths": [{"length_tokens": 256, "texts": 3, "agree": 2}],
+    }
+    assert profile_of([trial(1)], dtype="bfloat16")["path"] == "prefill"
+
+
+def test_a_claim_of_both_keeps_the_rung_of_what_holds():
+    bias = TestBias().found(0.01, -0.01, 0.01)
+    agree = msgspec.structs.replace(bias, title="texts agree", ladder=Ladder.ROUNDING)
+    claim = Claim(id="golden/x", suite="golden", title="t")
+    assert merge(claim, [agree, bias]).ladder is Ladder.ROUNDING
+    unsure = msgspec.structs.replace(bias, outcome=Outcome.INCONCLUSIVE)
+    assert merge(claim, [agree, unsure]).ladder is None
 
 
 class TestFloor:

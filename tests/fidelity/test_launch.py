@@ -207,7 +207,10 @@ def test_no_server_outlives_a_harness_that_ends(tmp_path, how):
         if how != "exit":
             assert all(_alive(pid) for pid in pids)
             harness.send_signal(getattr(signal, how))
-        harness.wait(20)
+        try:
+            harness.wait(20)
+        finally:
+            harness.kill()  # a harness that heeds no signal fails this test and holds up no other
     assert _gone(pids)
 
 

@@ -18,7 +18,7 @@ from fidelity.triage.desk import Tally, Try
 from fidelity.triage.inquiry import tries_for
 from fidelity.triage.judge import Judge
 from fidelity.triage.lengths import residue_of
-from fidelity.triage.pieces import blocks_of, lengthened, simpler
+from fidelity.triage.pieces import blocks_of, lengthened, salted, simpler
 from fidelity.triage.reading import read_conversation
 from fidelity.triage.shrink import minimized
 from fidelity.triage.topic import fact_of, topic_of
@@ -506,3 +506,208 @@ def test_reasoning_is_switched_also_where_the_chat_sets_template_arguments(tmp_p
         ]
     assert {"lang": "en", "thinking": False, "enable_thinking": False} in sent
     assert {"lang": "en", "thinking": True, "enable_thinking": True} in sent
+
+
+# ---- templates of healthy servers
+
+
+DEFAULT_SYSTEM = "You are a helpful assistant of " + "many " * 20 + "words."
+DENSE = "=" * 400
+THOUGHT = "<think>" + "they say so and I shall keep it in mind " * 12 + "</think>"
+
+
+class Templated(Server):
+    """Forgets as `Server` does, behind a template as many models have it: nothing is lost there.
+
+    It writes its own system message where none is given, and drops earlier reasoning.
+    """
+
+    def rendered(self, messages):
+        given = [] if messages[0]["role"] == "system" else [_system(DEFAULT_SYSTEM)]
+        if self.knob("drops") == "answers":
+            messages = [m for m in messages if m["role"] != "assistant"]
+        if self.knob("drops") == "system":
+            given, messages = [], [m for m in messages if m["role"] != "system"]
+        return given + [
+            m | {"content": m["content"].rpartition("</think>")[2]}
+            if m["role"] == "assistant"
+            else m
+            for m in messages
+        ]
+
+    def _templated(self, request):
+        body = request.json
+        messages = self.rendered(body["messages"])
+        request.body = json.dumps(body | {"messages": messages}).encode()
+
+    async def chat(self, request, connection):
+        self._templated(request)
+        await super().chat(request, connection)
+
+    async def more(self, request, connection):
+        if request.path == "/tokenize":
+            if not self.knob("tokenizer", True):
+                return False
+            if "messages" in request.json:
+                self._templated(request)
+        return await super().more(request, connection)
+
+
+def _system(text):
+    return {"role": "system", "content": text}
+
+
+def _answer(text):
+    return {"role": "assistant", "content": text}
+
+
+ASKED = _user("What does box 3 hold?")
+TEMPLATED_CHATS = {
+    "default_system": [_system("Box 3 holds 4444."), _user("Hello."), _answer("Hi."), ASKED],
+    "earlier_reasoning": [
+        _user("Guess what it holds."),
+        _answer(f"{THOUGHT}Box 3 holds 4444."),
+        ASKED,
+    ],
+    "dense_text": [_user(f"Box 3 holds 4444 and {DENSE}"), _answer("OK."), ASKED],
+}
+
+
+def _rendering(records):
+    return next(r for r in records if isinstance(r, Finding) and r.claim == "triage/rendering")
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+@pytest.mark.parametrize("chat", list(TEMPLATED_CHATS))
+def test_a_healthy_template_loses_nothing_in_rendering(tmp_path, chat, tokenizer):
+    with Templated(sees="last", tokenizer=tokenizer) as server:
+        body = {"messages": TEMPLATED_CHATS[chat], "max_tokens": 32}
+        _, records, _ = _triage(tmp_path, server, "--expect=4444", body=body)
+    finding = _rendering(records)
+    assert finding.outcome != "fail", finding.reason
+    assert records[-1].blame != "deployment"
+    if chat != "dense_text" or tokenizer:
+        assert _verdict(records) == "lost in attention", finding.reason
+
+
+@pytest.mark.parametrize("tokenizer", [True, False])
+@pytest.mark.parametrize(
+    ("drops", "chat"), [("answers", "earlier_reasoning"), ("system", "default_system")]
+)
+def test_a_template_that_loses_the_fact_is_lost_in_rendering(tmp_path, drops, chat, tokenizer):
+    with Templated(sees="last", drops=drops, tokenizer=tokenizer) as server:
+        body = {"messages": TEMPLATED_CHATS[chat], "max_tokens": 32}
+        code, records, _ = _triage(tmp_path, server, "--expect=4444", body=body)
+    assert (code, _verdict(records)) == (1, "lost in rendering"), _rendering(records).reason
+    assert records[-1].blame == "deployment"
+
+
+def test_a_fact_that_stands_in_earlier_reasoning_alone_blames_no_deployment(tmp_path):
+    chat = [_user("Guess."), _answer("<think>Box 3 holds 4444.</think>I know it now."), ASKED]
+    with Templated(sees="last") as server:
+        body = {"messages": chat, "max_tokens": 32}
+        code, records, _ = _triage(tmp_path, server, "--expect=4444", body=body)
+    assert code == 1
+    assert records[-1].blame == "unknown"
+    assert "stands only in earlier reasoning" in _rendering(records).reason
+
+
+# ---- hostile input, and what reaches disk
+
+
+def _nested(levels):
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"messages": [_user("x") | {"tool_calls": ["x"]}]}, "tool_calls is no list of calls"),
+        ({"messages": [_user("x") | {"tool_calls": 3}]}, "tool_calls is no list of calls"),
+        ({"messages": [_user("x")], "stop": json.loads(_nested(200))}, "nested more than 100"),
+        ({"messages": [_user([json.loads(_nested(200))])]}, "nested more than 100"),
+        ([_user([json.loads(_nested(200))])], "nested more than 100"),
+        (_nested(100_000), "is neither a JSON chat"),
+        (f"[2026] Receive OpenAI: obj={_nested(100_000)}\nx", "cannot be read"),
+        (f'[2026] {{"obj": {_nested(100_000)}}}\nx', "is neither a JSON chat"),
+        (f'[2026] {{"obj": {{"messages": [], "b": {_nested(400)}}}}}\nx', "nested more than 100"),
+    ],
+)
+def test_hostile_input_is_one_clear_sentence(tmp_path, content, said):
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        read_conversation(_file(tmp_path, content))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_chats_in_parts_alone_are_lengthened_and_salted_with_their_images_kept():
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    parts = [{"type": "text", "text": "Why?"}, image]
+    chat = conversation_of({"messages": [_user(parts)]}, "x")
+    for changed in (lengthened(chat, 2), salted(chat, "ok")):
+        assert text_of(changed.messages[0]) == "ok Why?"
+        assert changed.messages[0]["content"][-1] == image
+
+
+def test_what_a_log_says_is_listed_without_control_characters(tmp_path):
+    lines = [
+        json.dumps({"timestamp": "\x1b[31mnow" + "w" * 500, "obj": {"messages": [_user("a")]}}),
+        json.dumps({"timestamp": "\x1b]0;x\x07\n", "obj": {"messages": "no"}}),
+    ]
+    with pytest.raises(ConfigError, match="choose one") as caught:
+        read_conversation(_file(tmp_path, "\n".join(lines)))
+    said = str(caught.value)
+    assert all(char.isprintable() for line in said.splitlines() for char in line)
+    assert len(said.splitlines()) == 3
+    assert max(map(len, said.splitlines()[1:])) < 200
+
+
+def test_keys_of_a_logged_request_are_neither_sent_nor_written(tmp_path, capsys):
+    key = "sk-logged-0123456789"
+    body = {
+        "messages": CHAT,
+        "api_key": key,
+        "extra_headers": {"Authorization": f"Bearer {key}"},
+        "metadata": {"user": {"access_token": key}},
+    }
+    with Server(sees="last") as server:
+        _, _, folder = _triage(tmp_path, server, "--expect=4444", body=body)
+        sent = [json.dumps(r.json) for r in server.requests if r.path.endswith("completions")]
+    for path in folder.rglob("*"):
+        assert path.is_dir() or key.encode() not in path.read_bytes(), path
+    assert json.loads((folder / "smallest.request.json").read_text())["messages"]
+    assert not any(key in text for text in sent)
+    page = " ".join(capsys.readouterr().out.split())
+    assert "are not sent: api_key, extra_headers, access_token" in page
+
+
+def test_what_was_not_reproduced_is_no_certificate(tmp_path):
+    with Server() as server:
+        code, records, _ = _triage(tmp_path, server, "--expect=4444")
+    assert (code, records[-1].exit_code, records[-1].verdict) == (0, 0, "undecided")
+    whole = next(r for r in records if isinstance(r, Finding) and r.claim == "triage/conversation")
+    assert whole.outcome == "inconclusive"
+
+
+class Unlucky(Server):
+    """Gives a wrong answer to one very prompt: as rounding decides where two answers are close."""
+
+    def answer(self, body):
+        said = super().answer(body)
+        if len(body["messages"]) == 3 and body["messages"][1]["content"] == "OK.":
+            return ["8123"]
+        return said
+
+
+UNLUCKY = [_user("Box 3 holds 4444."), _answer("OK."), ASKED]
+
+
+@pytest.mark.parametrize("option", ["stock", "hop"])
+def test_one_prompt_that_fails_here_and_not_elsewhere_convicts_nobody(tmp_path, option):
+    with Unlucky() as server, Server() as other:
+        words = ["--expect=4444", f"--{option}={other.base_url}"]
+        _, records, _ = _triage(tmp_path, server, *words, body={"messages": UNLUCKY})
+    finding = next(r for r in records if isinstance(r, Finding) and r.claim == f"triage/{option}")
+    assert finding.outcome == "inconclusive", finding.reason
+    assert "here 0 of 8 fail, there 0 of 8" in finding.reason
+    assert records[-1].blame == "unknown"

@@ -78,7 +78,7 @@ class TestParting:
         shorter = part(arm(-0.5, -0.5), arm(-0.5), dtype=BF16)
         assert not shorter.agrees
         assert rung_of(shorter, shorter) is Ladder.STRUCTURAL
-        assert not part(arm(-0.5), arm(-0.5), dtype=BF16, lost=True).agrees
+        assert not part(arm(-0.5), arm(-0.5), dtype=BF16, shape="text").agrees
 
     def test_texts_alone_are_equal_or_not(self):
         assert part_texts("abc", "abc").agrees

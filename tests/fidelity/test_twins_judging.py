@@ -1,5 +1,7 @@
 """One prompt's arms: what they prove, what a doubt is worth, and what a control must show."""
 
+from dataclasses import replace
+
 import pytest
 
 from fidelity.endpoint.replies import Reply, TokenLogprob, TopToken
@@ -77,6 +79,37 @@ def test_another_text_or_ending_from_the_same_tokens_is_structural():
         result = judged(Arms(one=SAME, other=other, null=(SAME, SAME), texts=True), ROOM)
         assert result.ok is False
         assert result.details["rung"] == "structural"
+
+
+def usage(told):
+    reply = SAME.reply
+    return Heard(reply=replace(reply, completion_tokens=told))
+
+
+def test_usage_that_a_stream_does_not_tell_is_no_difference():
+    pair = (usage(3), usage(None))
+    assert judged(Arms(one=pair[0], other=pair[1], null=(SAME, SAME), texts=True), ROOM).ok
+    result = judged(Arms(one=usage(3), other=usage(4), null=(SAME, SAME), texts=True), ROOM)
+    assert (result.ok, result.details["shape"]) == (False, "usage")
+
+
+def test_other_words_are_more_than_a_shape():
+    one, other = heard(1, 2, text="a b"), heard(1, 2, text=" a b")
+    result = judged(Arms(one=one, other=other, null=(one, one), texts=True), ROOM)
+    assert result.details["shape"].startswith("spaces")
+    other = heard(1, 2, text="a")
+    result = judged(Arms(one=one, other=other, null=(one, one), texts=True), ROOM)
+    assert result.details["shape"] == "text"
+    other = heard(1, 3, text="a")
+    assert "shape" not in judged(Arms(one=one, other=other, null=(one, one)), ROOM).details
+
+
+def test_without_logprobs_reasoning_is_compared_too():
+    def thought(reasoning):
+        return Heard(reply=Reply(request_id="r", path="", text="4", reasoning=reasoning))
+
+    arms = Arms(one=thought("2+2"), other=thought("3+1"), null=(thought("2+2"),) * 2)
+    assert judged(arms, Room(graded=False)).ok is False
 
 
 def test_without_logprobs_tokens_are_compared():

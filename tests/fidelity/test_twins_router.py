@@ -94,7 +94,7 @@ def test_a_worker_that_refuses_leaves_the_path_to_the_next_or_unproven():
 def test_the_control_is_seen_where_the_answer_begins():
     result, _ = asked(Worker(), damaged=True, decode=Worker())
     assert result.ok is False
-    assert result.cell["parts at"] == result.cell["must part at"] == 0
+    assert result.cell["parts at"] == result.cell["must part from"] == 0
 
 
 def test_a_deployment_without_workers_takes_no_such_path():

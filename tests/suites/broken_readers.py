@@ -133,7 +133,7 @@ class GaugesStuck(Reader):
 
 
 class Leaks(Reader):
-    """Every fourth question about a door code is answered with somebody else's."""
+    """Every fourth question about a door code is answered with one that another was told lately."""
 
     turn = 0
 
@@ -141,9 +141,9 @@ class Leaks(Reader):
         told = re.findall(r"door code is (\d+)", "\n".join(words_of(m) for m in messages))
         self.told += [code for code in told if code not in self.told]
         others = [code for code in self.told if code not in told]
-        self.turn += 1
-        if "door code?" in words_of(messages[-1]) and others and self.turn % 4 == 0:
-            return f"Your door code is {others[0]}."
+        self.turn += "door code?" in words_of(messages[-1])
+        if "door code?" in words_of(messages[-1]) and others[1:] and self.turn % 4 == 0:
+            return f"Your door code is {others[-2]}."  # the last may be its own, in a fork
         return text
 
 

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import anyio.lowlevel
 
-from fidelity.config.deployment_spec import CAPABILITIES
+from fidelity.config.deployment_spec import CAPABILITIES, DeploymentSpec
 from fidelity.deployment.capabilities import Capabilities
+from fidelity.endpoint.caps import Caps
 from fidelity.endpoint.replies import Reply, Tokenized
 from fidelity.errors import CapabilityMissing
 from fidelity.records import CapabilityState
@@ -38,8 +39,12 @@ class Reader:
 
     def __init__(self):
         self.server = SimpleNamespace(
-            model="reader", dialect=SimpleNamespace(thinking_keys=("thinking",))
+            model="reader",
+            dialect=SimpleNamespace(thinking_keys=("thinking",)),
+            has_server_info=False,
+            has_metrics=False,
         )
+        self.caps = Caps(max_requests=100_000, max_tokens=None, allow=())
         self.epochs = SimpleNamespace(epoch=0)
         self.transport = SimpleNamespace(base_url="http://127.0.0.1:1/v1")
         self.running = 0
@@ -204,6 +209,9 @@ class Deployment:
     def __init__(self, client, *, max_model_len=700, expects=(), absent=()):
         self.name = "reader"
         self.base_url = client.transport.base_url
+        self.spec = DeploymentSpec(name="reader", base_url=self.base_url)
+        self.process = None
+        self.roles = {}
         self.model = "reader"
         self.expects = tuple(expects)
         self.launched = False

@@ -126,7 +126,7 @@ TABLE = [
     (broken.OneResidueOf64Wrong, (N, M), {NEEDLE, CACHED}),
     (broken.WrongOnCacheHits, (M, A), {CACHED, ABORT, BYSTANDERS}),
     (broken.AlwaysDenies, (N, C), {NEEDLE, SHORT, LONG}),
-    (broken.NamesEveryCode, (N, M, A), {NEEDLE, TURNS, CACHED, ABORT, BYSTANDERS}),
+    (broken.NamesEveryCode, (N, M, A), {TURNS, CACHED, ABORT, BYSTANDERS}),
     (broken.NeverStops, (N, M), {NEEDLE, TURNS, CACHED}),
     (broken.Empty, (M, C, L), {TURNS, CACHED, SHORT, LONG, SEQUENTIAL, CONCURRENT}),
 ]
@@ -140,6 +140,12 @@ def test_a_broken_server_fails_the_claims_that_it_breaks(measured, server, files
     missing = must_fail - failed(found)
     assert not missing, {claim: (found[claim].outcome, found[claim].reason) for claim in missing}
     assert records[-1].exit_code == 1
+
+
+def test_kinds_of_needle_that_fail_at_every_length_are_no_pass(measured):
+    found, _ = measured(broken.NamesEveryCode(), files=(N,))
+    assert found[NEEDLE].outcome is Outcome.INCONCLUSIVE
+    assert "beyond the model, or broken at every length" in found[NEEDLE].reason
 
 
 @pytest.mark.parametrize(

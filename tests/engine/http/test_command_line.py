@@ -92,4 +92,5 @@ def test_the_faults_are_listed_as_json():
     result = run("faults", "--json")
     assert result.returncode == 0
     for fault in json.loads(result.stdout):
-        assert set(fault) == {"name", "kind", "rung", "report", "trigger", "patch", "suites"}
+        told = {"name", "kind", "rung", "report", "trigger", "patch", "suites"}
+        assert told <= set(fault) <= told | {"launch", "twins"}
