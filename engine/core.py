@@ -170,7 +170,9 @@ class Engine:
 
     def _open_dumps(self) -> ActivationDumps | None:
         folder = self.config.dump_activations
-        return None if folder is None else ActivationDumps(Path(folder))
+        if folder is None:
+            return None
+        return ActivationDumps(Path(folder), index_outlier=self.config.index_outlier)
 
     def _build_core(self) -> None:
         config, a = self.config, self.architecture

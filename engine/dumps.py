@@ -1,8 +1,8 @@
 """Activations of a run, one safetensors file a request.
 
 Keys: `embed`, `L{n}.attn_in`, `.index_topk`, `.attn_out`, `.moe_topk`, `.ffn_out`, `logits`. Row i
-belongs to position `first_position + i` (in the file's metadata, with the request id and the token
-ids); rows before it came from the prefix cache and were not computed.
+belongs to position `first_position + i` (in the file's metadata, with the request id, the token ids
+and the factor of --index-outlier); rows before it came from the prefix cache and were not computed.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ class ActivationDumps:
     token. Meant for a few requests at a time.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Make the folder.
+    def __init__(self, folder: Path, *, index_outlier: float | None = None) -> None:
+        """Make the folder; `index_outlier` is what was done to the weights at load.
 
         Raises:
             ConfigError: it cannot be made.
@@ -41,6 +41,7 @@ class ActivationDumps:
         except OSError as error:
             raise ConfigError(f"--dump-activations {folder} cannot be made: {error}.") from None
         self.folder = folder
+        self._index_outlier = index_outlier
         self._slices: list[Slice] = []
         self._rows: dict[str, dict[str, list[Tensor]]] = {}
         self._span: dict[str, tuple[int, int]] = {}
@@ -84,6 +85,8 @@ class ActivationDumps:
             "first_position": str(span[0]),
             "token_ids": json.dumps(sequence.token_ids[: span[1]]),
         }
+        if self._index_outlier is not None:
+            metadata["index_outlier"] = str(self._index_outlier)
         path = self.folder / file_name(sequence.request_id)
         save_file(tensors, path, metadata=metadata)
         return path

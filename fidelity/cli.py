@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fidelity.config.options import add_cli_options, cli_flags, to_pytest_args
+from fidelity.config.settings import MICROTEST_FIELDS
 from fidelity.errors import ConfigError, FidelityError, JournalError
 from fidelity.gate.order import add_gate_options, gate_order
 from fidelity.triage.order import add_triage_options, triage_order
@@ -120,6 +121,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write it there; a reference replaces what stands behind its mark",
     )
+    micro = _command(
+        commands, "micro", "convict or exonerate each patch of this checkout by numbers", _micro
+    )
+    add_cli_options(micro, only=MICROTEST_FIELDS)
     diff = _command(commands, "diff", "compare the findings of two runs", _diff)
     diff.add_argument("before", type=Path, metavar="RUN")
     diff.add_argument("after", type=Path, metavar="RUN")
@@ -366,6 +371,17 @@ def _dumps(parsed: argparse.Namespace, words: list[str]) -> int:
     found = compare(parsed.measured, parsed.golden)
     print("\n".join(lines_of(found)))
     return 1 if found.first is not None else 0
+
+
+def _micro(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Examine the patches in a process of their own; the exit code is that of the verdicts."""
+    import reports
+    from fidelity.runs import microtests
+
+    order = microtests.Order(
+        flags=cli_flags(parsed), patches=SUITES / "patches", command=("fidelity", *words)
+    )
+    return microtests.main(order, render=reports.build)
 
 
 def _diff(parsed: argparse.Namespace, words: list[str]) -> int:

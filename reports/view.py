@@ -13,6 +13,13 @@ from reports.view_findings import FindingCard, cards_of, miss_links
 from reports.view_gain import Gain, gain_of
 from reports.view_golden import Golden, golden_of
 from reports.view_journal import Journal, sort_journal
+from reports.view_microtests import (
+    Microtests,
+    hero_of_microtests,
+    is_microtests,
+    microtests_of,
+    subject_of_microtests,
+)
 from reports.view_needles import Needles, needles_of
 from reports.view_outcome import OUTCOMES
 from reports.view_pairs import Pair, pairs_of
@@ -40,6 +47,9 @@ class Report:
     gain: Gain | None
     golden: Golden | None
     twins: Twins | None
+    micro: Microtests | None
+    served: bool
+    """Whether a deployment was measured; False for a run of microtests."""
     scripts: tuple[FailedScript, ...]
     reach: Reach
     coverage: Coverage
@@ -57,18 +67,23 @@ def report_of(records: Iterable[AnyRecord]) -> Report:
     pairs = pairs_of(journal)
     conversations = {pair.failure.trial: pair.anchor for pair in pairs}
     cards = cards_of(journal, conversations)
-    hero = hero_of(journal)
+    hero, subject = hero_of(journal), subject_of(journal)
+    if is_microtests(journal):
+        hero = hero_of_microtests(hero, journal)
+        subject = subject_of_microtests(subject, journal)
     return Report(
         title=_title(journal, hero),
         hero=hero,
         clue=next((card.pattern for card in cards if card.pattern and card.badge is FAILED), ""),
-        subject=subject_of(journal),
+        subject=subject,
         cards=cards,
         claims=claims_of(journal),
         needles=needles_of(journal, miss_links(cards, conversations)),
         gain=gain_of(journal),
         golden=golden_of(journal),
         twins=twins_of(journal),
+        micro=microtests_of(journal),
+        served=not is_microtests(journal),
         scripts=scripts_of(journal),
         reach=reach_of(journal),
         coverage=coverage_of(journal),

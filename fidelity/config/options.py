@@ -5,7 +5,7 @@ It feeds pytest's `--fidelity-X`, `fidelity run --X`, the environment's FIDELITY
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,7 +90,7 @@ OPTIONS: tuple[Option, ...] = (
         kind=TEXT,
         split=split_shell,
         default=(),
-        help="patch of the microtests (suites/patches), NAME or NAME=VALUE; repeatable",
+        help="patch of the microtests, NAME or NAME=VALUE; repeatable",
         refused="--launch-arg=--patch=NAME switches a patch of the embedded engine on",
     ),
     Option(
@@ -224,9 +224,11 @@ def add_pytest_options(group: _PytestGroup) -> None:
         group.addoption(f"--fidelity-{option.name}", **declared)
 
 
-def add_cli_options(parser: argparse.ArgumentParser) -> None:
-    """Declare `--X` for every option on a subcommand of `fidelity`."""
+def add_cli_options(parser: argparse.ArgumentParser, only: Collection[str] | None = None) -> None:
+    """Declare `--X` on a subcommand of `fidelity`: for every option, or those of these fields."""
     for option in OPTIONS:
+        if only is not None and option.dest not in only:
+            continue
         parser.add_argument(f"--{option.name}", **_declaration(option, option.dest))
 
 

@@ -106,7 +106,7 @@ def resolve(
         value, origin = _resolve_one(option, flags, env, target, file, values.get("budget"))
         if option.refused and value:
             raise ConfigError(
-                f"{option.name} ({origin}): only microtests (suites/patches) take it;"
+                f"{option.name} ({origin}): only microtests (fidelity micro) take it;"
                 f" {option.refused}"
             )
         values[option.dest] = value
@@ -177,6 +177,8 @@ class MicrotestSettings:
     device: str
     seed: int
     run_dir: Path | None
+    settings: tuple[Setting, ...] = ()
+    """The above as texts, each with its origin."""
 
 
 def resolve_microtests(
@@ -190,12 +192,15 @@ def resolve_microtests(
     env = dict(os.environ if environ is None else environ)  # noqa: TID251 - the one reader
     _refuse_misspelled(env)
     values: dict[str, Any] = {}
-    for field_ in fields(MicrotestSettings):
-        option = BY_DEST[field_.name]
+    origins: list[Setting] = []
+    for dest in sorted(MICROTEST_FIELDS):
+        option = BY_DEST[dest]
         given = _from_flag_or_env(option, flags, env)
-        values[field_.name] = option.default if given is None else given[0]
-    values["device"] = values["device"] or "cpu"
-    return MicrotestSettings(**values)
+        values[dest], origin = given or (option.default, "default")
+        if dest == "device":
+            values[dest] = values[dest] or "cpu"
+        origins.append(Setting(name=dest, value=_shown(values[dest]), origin=origin))
+    return MicrotestSettings(**values, settings=tuple(origins))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,5 +450,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
+MICROTEST_FIELDS = frozenset(field_.name for field_ in fields(MicrotestSettings)) - {"settings"}
+"""What `fidelity micro` takes."""
 SETTING_FIELDS = frozenset(field_.name for field_ in fields(Settings))
 """Names of all fields; a test holds the table of options against them."""

@@ -5,6 +5,7 @@ import msgspec
 from fidelity.words import Ladder, PatchVerdict, Question
 
 SCHEMA_VERSION = 1
+SYNTHETIC, HARVESTED = "synthetic", "harvested"
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,24 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen against what, in one sentence; always there when `holds` is False."""
 
 
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """What is still selected at one context length."""
+
+    tokens: int
+    needles: int
+    needles_kept: int
+    jaccard: float
+    """Mean over the rows measured at this length."""
+    rows: int = 1
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """Selection over the context's length, of one value of a patch."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
 class PatchReport(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one patch."""
 
@@ -53,3 +72,18 @@ class PatchReport(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     at: str = ""
     """UTC, ISO 8601."""
+    source: str = SYNTHETIC
+    """Of the inputs: made here, or harvested from a dump of a running engine."""
+    value: str = ""
+    """Of NAME=VALUE, where one was asked for."""
+    curves: tuple[Curve, ...] = ()
+
+    @property
+    def stem(self) -> str:
+        """Name of its file: each patch has one verdict a source."""
+        return self.name if self.source == SYNTHETIC else f"{self.name}.{self.source}"
+
+    @property
+    def title(self) -> str:
+        """NAME or NAME=VALUE."""
+        return f"{self.name}={self.value}" if self.value else self.name

@@ -27,16 +27,16 @@ class Kept(NamedTuple):
 
 
 def save(report: PatchReport, folder: Path) -> Path:
-    """Write `folder/NAME.json` in one step, so that a reader never sees half a verdict.
+    """Write `folder/STEM.json` in one step, so that a reader never sees half a verdict.
 
     Raises:
         JournalError: the folder cannot be written.
     """
     text = msgspec.json.format(msgspec.json.encode(report), indent=1)
-    path = folder / f"{report.name}.json"
+    path = folder / f"{report.stem}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{report.name}.")
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{report.stem}.")
         with os.fdopen(handle, "wb") as file:
             file.write(text + b"\n")
         Path(temporary).replace(path)
@@ -48,17 +48,31 @@ def save(report: PatchReport, folder: Path) -> Path:
 def load(folder: Path, name: str, scope: Scope) -> Kept:
     """Read the stored verdict and hold its scope against the present one.
 
+    Args:
+        folder: of the verdicts.
+        name: of the patch; `PatchReport.stem` for the verdict on harvested inputs.
+        scope: the present one.
+
     Raises:
         JournalError: the file is there but cannot be read as a verdict.
     """
     path = folder / f"{name}.json"
-    try:
-        report = msgspec.json.decode(path.read_bytes(), type=PatchReport)
-    except FileNotFoundError:
+    if not path.exists():
         return Kept(None, f"no verdict on {name} in {folder}")
+    report = read(path)
+    return Kept(report, expiry(report.scope, scope))
+
+
+def read(path: Path) -> PatchReport:
+    """Read one verdict.
+
+    Raises:
+        JournalError: the file cannot be read as a verdict.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=PatchReport)
     except (OSError, msgspec.DecodeError) as error:
         raise JournalError(f"{path} cannot be read as a verdict: {error}") from None
-    return Kept(report, expiry(report.scope, scope))
 
 
 def expiry(then: Scope, now: Scope) -> str:

@@ -59,8 +59,8 @@ def manifest_of(
         command=settings.redactor.arguments(command),
         budget=settings.budget,
         seed=settings.seed,
-        versions=_versions(),
-        git_commit=_git_commit(),
+        versions=versions(),
+        git_commit=git_commit(),
         settings=settings.settings,
         expects=tuple(target.expects),
         planned_claims=tuple(planned),
@@ -115,7 +115,8 @@ def _golden(settings: "Settings", golden: "Beside") -> GoldenState | None:
     )
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of what measures."""
     found = {"python": platform.python_version()}
     for name in _DISTRIBUTIONS:
         try:
@@ -125,7 +126,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _git_commit() -> str:
+def git_commit() -> str:
     """Return the commit of the checkout that the harness runs from, "" when it is installed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():

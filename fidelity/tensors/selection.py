@@ -167,8 +167,7 @@ def selection_checks(
                 holds=lost == 0,
                 rung=rung(Difference(selection_changed=True)) if lost else None,
                 where=where,
-                sentence=f"{lost} of {found.needles} planted needles are no longer selected"
-                f" ({where})",
+                sentence=f"{lost} of {found.needles} needles are no longer selected ({where})",
             )
         )
     return tuple(checks)

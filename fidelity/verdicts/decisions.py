@@ -326,7 +326,7 @@ def all_true_finding(
 
 
 def undecided_finding(claim: Claim, trials: Sequence[Trial], *, title: str, reason: str) -> Finding:
-    """Say that these trials cannot tell whose fault their misses are: never a pass, never a fail."""
+    """Say that these trials cannot tell whose fault their misses are: no pass, and no fail."""
     rate = Evidence.of(trials).rate
     return _finding(
         claim,

@@ -16,10 +16,17 @@ import torch  # noqa: E402
 from fidelity.config import options  # noqa: E402
 from fidelity.config.settings import MicrotestSettings, resolve_microtests  # noqa: E402
 from fidelity.errors import ConfigError  # noqa: E402
+from fidelity.microtests.findings import line_of  # noqa: E402
+from fidelity.microtests.results import HARVESTED, SYNTHETIC  # noqa: E402
+from suites.patches.checkpoint import Checkpoint  # noqa: E402
 from suites.patches.examination import Examination, Examinations  # noqa: E402
+from suites.patches.harvest import Harvest  # noqa: E402
+from suites.patches.whole_model import NANO  # noqa: E402
 
 BAD_USAGE = 2
 EXAMPLES = {"cpu": 25, "cuda": 8}  # irregular shapes of a patch; each compiles kernels on a GPU
+_SILENT = -2
+"""-qq: who started this process prints the verdicts, as `fidelity micro` does."""
 _ALL = pytest.StashKey[Examinations]()
 
 
@@ -37,6 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
             f" {', '.join(sorted(known))}",
             BAD_USAGE,
         )
+    if settings.checkpoint is not None:
+        try:
+            _ = Checkpoint(settings.checkpoint).config
+        except ValueError as error:
+            pytest.exit(f"fidelity: --fidelity-checkpoint: {error}", BAD_USAGE)
     if settings.device == "cuda" and not torch.cuda.is_available():
         pytest.exit("fidelity: --fidelity-device is cuda, but torch sees no GPU here", BAD_USAGE)
     torch.set_num_threads(1)
@@ -58,11 +70,21 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep only the patches that were asked for."""
-    wanted = {text.partition("=")[0] for text in config.stash[_ALL].settings.patch}
-    if not wanted:
+    """Keep the patches that were asked for, and of the inputs those that were given."""
+    settings = config.stash[_ALL].settings
+    wanted = {text.partition("=")[0] for text in settings.patch}
+    dropped = [
+        item
+        for item in items
+        if _is_ours(item)
+        and (
+            (wanted and _patch_of(item.path) not in wanted)
+            or (_is_harvested(item) and settings.inputs is None)
+            or (_asks_for(item, "checkpoint") and settings.checkpoint is None)
+        )
+    ]
+    if not dropped:
         return
-    dropped = [item for item in items if _is_ours(item) and _patch_of(item.path) not in wanted]
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in dropped]
 
@@ -79,6 +101,29 @@ def examination(request: pytest.FixtureRequest) -> Examination:
     return request.config.stash[_ALL].of(_patch_of(request.path))
 
 
+@pytest.fixture(scope="session")
+def checkpoint(settings: MicrotestSettings) -> Checkpoint:
+    """Return the checkpoint that was given; only tests of its own weights ask for it."""
+    if settings.checkpoint is None:
+        raise ConfigError("tests of a checkpoint's weights need --fidelity-checkpoint")
+    return Checkpoint(settings.checkpoint)
+
+
+@pytest.fixture(scope="session")
+def harvest(settings: MicrotestSettings) -> Harvest:
+    """Return the dumps that were given; only tests of harvested inputs ask for them."""
+    if settings.inputs is None:
+        raise ConfigError("harvested inputs need --fidelity-inputs")
+    return Harvest(settings.inputs, Checkpoint(settings.checkpoint or NANO))
+
+
+@pytest.fixture(scope="module")
+def harvested(request: pytest.FixtureRequest, harvest: Harvest) -> Examination:
+    """Return the examination of this file's patch on harvested inputs."""
+    every = request.config.stash[_ALL]
+    return every.of(_patch_of(request.path), HARVESTED, harvest.label)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -87,7 +132,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and _is_ours(item):
         reason = str(call.excinfo.value if call.excinfo else report.longrepr)
-        item.config.stash[_ALL].of(_patch_of(item.path)).failed(f"{item.name}: {reason[:300]}")
+        _examination_of(item).failed(f"{item.name}: {reason[:300]}")
     return report
 
 
@@ -96,13 +141,25 @@ def pytest_terminal_summary(
 ) -> None:
     """Print and store the verdict on each patch."""
     reports = config.stash[_ALL].conclude()
-    if not reports:
+    if not reports or config.getoption("verbose") <= _SILENT:
         return
     terminalreporter.section("patches")
     for report in reports:
-        ladder = f" ({report.ladder})" if report.ladder else ""
-        terminalreporter.write_line(f"{report.verdict:<11} {report.name}{ladder}: {report.reason}")
+        terminalreporter.write_line(line_of(report))
     terminalreporter.write_line(f"verdicts: {config.stash[_ALL].folder}")
+
+
+def _examination_of(item: pytest.Item) -> Examination:
+    source = HARVESTED if _is_harvested(item) else SYNTHETIC
+    return item.config.stash[_ALL].of(_patch_of(item.path), source)
+
+
+def _is_harvested(item: pytest.Item) -> bool:
+    return _asks_for(item, "harvested")
+
+
+def _asks_for(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
 
 
 def _is_ours(item: pytest.Item) -> bool:

@@ -1,11 +1,12 @@
 """All evidence on one patch, from several tests, and the verdict over it."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -13,14 +14,21 @@ import kernels
 from fidelity.config.settings import MicrotestSettings
 from fidelity.errors import Violation
 from fidelity.microtests.judge import judge
-from fidelity.microtests.results import Check, PatchReport, Scope
+from fidelity.microtests.results import SYNTHETIC, Check, Curve, PatchReport, Point, Scope
 from fidelity.microtests.verdict_files import code_hash, save
 from fidelity.statistics.ladder import Difference, rung
-from fidelity.tensors import Case, Stack, compounding_checks, examine_patch, same_bits
+from fidelity.tensors import (
+    Case,
+    SelectionComparison,
+    Stack,
+    compounding_checks,
+    examine_patch,
+    same_bits,
+)
 from fidelity.tensors.checks import called, differs_check
 from fidelity.tensors.patch import device_label
 from fidelity.words import PatchVerdict, Question
-from suites.patches.whole_model import NANO, whole_model_checks
+from suites.patches.whole_model import held_whole, whole_model_checks
 
 KERNELS = Path(kernels.__file__).parent
 SHARED = (
@@ -33,20 +41,27 @@ NEEDS = (Question.IMPLEMENTATION, Question.FORMAT, Question.PROOF)
 class Examination:
     """Collects checks of one patch; raises at the first that does not hold."""
 
-    def __init__(self, name: str, settings: MicrotestSettings) -> None:
+    def __init__(
+        self, name: str, settings: MicrotestSettings, *, source: str = SYNTHETIC, data: str = ""
+    ) -> None:
+        """Begin; `data` says in words what inputs of this source are."""
         self.name = name
+        self.source = source
+        self.data = data or source
         self.device = torch.device(settings.device)
         self.seed = settings.seed
-        self.checkpoint = settings.checkpoint or NANO
+        self.checkpoint = held_whole(settings.checkpoint)
         self._values = tuple(
             value
             for text in settings.patch
             for own, _, value in [text.partition("=")]
-            if own == name and value
+            if own == name and value not in ("", "on")
         )
+        self._value_used = False
         self._checks: list[Check] = []
         self._scopes: list[Scope] = []
         self._failures: list[str] = []
+        self._curves: list[Curve] = []
 
     def generator(self) -> torch.Generator:
         """Return a source of synthetic inputs, the same at each run with this seed."""
@@ -70,7 +85,8 @@ class Examination:
         Raises:
             Violation: a check does not hold.
         """
-        options = {"device": self.device, "code": self.code(), "changes_format": False, **more}
+        options: dict[str, Any] = {"device": self.device, "code": self.code(), "data": self.data}
+        options |= {"changes_format": False, **more}
         report = examine_patch(candidate, baseline, reference, cases, name=self.name, **options)
         self._scopes.append(report.scope)
         self.take(report.checks)
@@ -127,8 +143,25 @@ class Examination:
         """Keep a figure that decides nothing."""
         self.take([Check(question=Question.FORMAT, name=name, value=value)])
 
+    def curve(
+        self, label: str, tokens: Sequence[int], found: Sequence[SelectionComparison]
+    ) -> None:
+        """Keep what is selected at each of these context lengths, for the report's chart."""
+        points = tuple(
+            Point(
+                tokens=length,
+                needles=one.needles,
+                needles_kept=one.needles_kept,
+                jaccard=one.jaccard_mean,
+                rows=one.rows,
+            )
+            for length, one in zip(tokens, found, strict=True)
+        )
+        self._curves.append(Curve(label=label, points=points))
+
     def values(self, known: tuple[str, ...]) -> tuple[str, ...]:
         """Return the value that was asked for with --fidelity-patch NAME=VALUE, else all known."""
+        self._value_used = True
         return self._values or known
 
     def differs(self, made: Tensor, baseline: Any, arguments: dict[str, Any]) -> None:
@@ -173,13 +206,21 @@ class Examination:
         """Return the verdict over everything that was measured; None when nothing was."""
         if not (self._checks or self._failures):
             return None
+        if self._values and not self._value_used:
+            self._failures.append(
+                f"the microtest of {self.name} takes no value, and {', '.join(self._values)} was"
+                " asked for"
+            )
         failures = [
             Check(question=Question.PROOF, name="test", value=1, holds=False, sentence=text)
             for text in self._failures
         ]
         at = datetime.now(UTC).isoformat(timespec="seconds")
         checks = [*self._checks, *failures]
-        return judge(self.name, self._scope(), checks, needs=NEEDS, at=at)
+        report = judge(self.name, self._scope(), checks, needs=NEEDS, at=at)
+        return msgspec.structs.replace(
+            report, source=self.source, value=" ".join(self._values), curves=tuple(self._curves)
+        )
 
     def _scope(self) -> Scope:
         scopes = self._scopes
@@ -191,7 +232,7 @@ class Examination:
             code=code_hash(self.code()),
             dtype=joined("dtype") or "no numbers",
             shapes=tuple(sorted({shape for scope in scopes for shape in scope.shapes})),
-            data=joined("data") or "synthetic",
+            data=joined("data") or self.data,
             device=joined("device") or device_label(self.device),
         )
 
@@ -202,11 +243,15 @@ class Examinations:
     def __init__(self, settings: MicrotestSettings) -> None:
         self.settings = settings
         self.folder = (settings.run_dir or Path("runs")) / "patches"
-        self._by_name: dict[str, Examination] = {}
+        self._by_name: dict[tuple[str, str], Examination] = {}
 
-    def of(self, name: str) -> Examination:
-        """Return the examination of this patch, begun at its first test."""
-        return self._by_name.setdefault(name, Examination(name, self.settings))
+    def of(self, name: str, source: str = SYNTHETIC, data: str = "") -> Examination:
+        """Return the examination of this patch on such inputs, begun at its first test."""
+        begun = self._by_name.get((name, source))
+        if begun is None:
+            begun = Examination(name, self.settings, source=source, data=data)
+            self._by_name[name, source] = begun
+        return begun
 
     def conclude(self) -> list[PatchReport]:
         """Judge every patch, write each verdict to its file, and return them, the worst first."""

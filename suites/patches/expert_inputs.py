@@ -5,10 +5,13 @@ from torch import Tensor
 
 from fidelity.tensors import Case, Op, Stack
 from kernels.baseline import moe
+from suites.patches.checkpoint import Checkpoint
 from suites.patches.synthetic import head, normal, rms, structured
 
 LIMIT = 10.0
 LAYERS = 61
+EXPERTS = 4
+"""Of each layer of a checkpoint."""
 UPDATE = 0.15
 """RMS of what a layer adds to the stream; more makes random layers amplify any error."""
 
@@ -44,6 +47,19 @@ def cases(
         for name, x in structured(generator, tokens, hidden)
         for label, size, limit in (("clamped at 10", 6.0, LIMIT), ("not clamped", 1.0, None))
     ]
+
+
+def checkpoint_cases(generator: torch.Generator, checkpoint: Checkpoint, tokens: int) -> list[Case]:
+    """Synthetic rows on the first experts of a checkpoint's first, middle and last layer."""
+    layers = len(checkpoint.config.layer_kinds)
+    cases = []
+    for layer in sorted({0, layers // 2, layers - 1}):
+        weights = checkpoint.experts(layer, EXPERTS)
+        experts, hidden = weights["down"].shape[:2]
+        routed = routing(generator, tokens, experts, min(2, experts))
+        given = {"x": normal(generator, tokens, hidden), **routed, **weights, "limit": LIMIT}
+        cases.append(Case(f"{checkpoint.folder.name} layer {layer}", given))
+    return cases
 
 
 def plain_experts(

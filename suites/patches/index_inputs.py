@@ -7,7 +7,7 @@ for it, so that its true score is the highest of its row by far.
 import torch
 from torch import Tensor
 
-from fidelity.tensors import Op
+from fidelity.tensors import Op, SelectionComparison, compare_selection
 from kernels import Ops
 from reference.indexer import index_scores, select
 from suites.patches.paged import Pages
@@ -53,6 +53,22 @@ def true_selection(
     """The reference, sequence by sequence."""
     scores = true_scores(q, keys, weights)
     return select(scores, visible(positions), topk)
+
+
+def by_length(
+    made: Tensor, scores: Tensor, seen: Tensor, needles: Tensor
+) -> list[SelectionComparison]:
+    """Hold each row's selection against the best one by itself: rows stand for lengths."""
+    rows = range(len(made))
+    return [
+        compare_selection(
+            made[b : b + 1],
+            scores[b : b + 1],
+            visible=seen[b : b + 1],
+            needles=needles[b : b + 1],
+        )
+        for b in rows
+    ]
 
 
 def sequences(

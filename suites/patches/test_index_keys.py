@@ -21,7 +21,9 @@ from reference.index_keys import hadamard_rotate, index_scores, round_keys
 from suites.patches import index_inputs
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.examination import Examination
-from suites.patches.index_inputs import selecting, true_scores, visible
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_selection import away_from_ties, needle_checks, settings_of
+from suites.patches.index_inputs import by_length, selecting, true_scores, visible
 from suites.patches.paged import Pages
 from suites.patches.synthetic import normal, structured
 
@@ -112,8 +114,35 @@ def test_needles_from_1k_to_22k_tokens(examination: Examination) -> None:
         made = on_cpu(examination, selecting(bound(examination, value)))(**one)
         scores, seen = true_scores(**one), visible(**one)  # type: ignore[arg-type]
         found = compare_selection(made, scores, visible=seen, needles=needles)
+        parts = by_length(made, scores, seen, needles)
+        examination.curve(f"keys {value}", index_inputs.NEEDLE_TOKENS, parts)
         where = f"{value}, 1k..22k tokens"
         examination.take(selection_checks(found, question=Question.FORMAT, where=where))
+
+
+def test_harvested_keys(harvested: Examination, harvest: Harvest) -> None:
+    """Keys and queries of a running engine: bits of the format, and needles that stand out."""
+    settings, checks = settings_of(harvest), []
+    inputs = list(harvest.indexed())
+    for value in harvested.values(VALUES):
+        ops, truth = bound(harvested, value, settings), declared(value)
+        cases = []
+        for one in inputs:
+            keys = one.arguments["keys"][0]
+            keys = away_from_ties(keys, truth) if "rotate" in value else keys
+            cases.append(Case(f"{value}, {one.where}", {"keys": keys}))
+        harvested.patch(
+            storing(ops),
+            lambda keys, truth=truth: truth(keys.cpu()).to(keys.device),
+            truth,
+            cases,
+            dtype=torch.float32,
+            label=f"keys {value}",
+            must_differ=False,
+        )
+        checks += needle_checks(harvested, ops, inputs, label=f"keys {value}")
+        harvested.ran(ops, bound_without(harvested, settings), "index_select")
+    harvested.take(checks)
 
 
 def test_whole_model(examination: Examination) -> None:

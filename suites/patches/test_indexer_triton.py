@@ -21,7 +21,16 @@ from reference.index_keys import round_keys
 from suites.patches import index_inputs
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.examination import Examination
-from suites.patches.index_inputs import M, selecting, true_scores, true_selection, visible
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_selection import needle_checks, settings_of
+from suites.patches.index_inputs import (
+    M,
+    by_length,
+    selecting,
+    true_scores,
+    true_selection,
+    visible,
+)
 from suites.patches.synthetic import bf16, head, normal, rms
 
 DIM = SETTINGS.index_head_dim
@@ -121,11 +130,32 @@ def test_needles_from_1k_to_22k_tokens(examination: Examination) -> None:
     scores = true_scores(**one)  # type: ignore[arg-type]
     seen = visible(**one)  # type: ignore[arg-type]
     found = compare_selection(made, scores, visible=seen, needles=needles)
+    parts = by_length(made, scores, seen, needles)
+    examination.curve("queries and keys in bf16", index_inputs.NEEDLE_TOKENS, parts)
     examination.take(selection_checks(found, question=Question.FORMAT, where="1k..22k tokens"))
     declared = {**one, "q": bf16(one["q"]), "keys": bf16(one["keys"])}  # type: ignore[arg-type]
     error = compare(true_scores(**declared), scores)  # type: ignore[arg-type]
     examination.report("relative error of the index logits", error.relative)
     examination.differs(made, selecting(bound_without(examination)), one)
+
+
+def test_harvested_inputs(harvested: Examination, harvest: Harvest) -> None:
+    """Queries and keys of a running engine: the best of the declared scores, and needles."""
+    settings = settings_of(harvest)
+    ops, off = bound(harvested, settings=settings), bound_without(harvested, settings)
+    inputs = list(harvest.indexed())
+    harvested.patch(
+        selecting(ops),
+        selecting(off),
+        true_selection,
+        [Case(one.where, one.arguments) for one in inputs],
+        dtype=torch.float32,
+        formats={"q": bf16, "keys": bf16},
+        selects=SELECTS,
+        must_differ=False,
+        calls=lambda: ops.calls["patch.indexer_triton"],
+    )
+    harvested.take(needle_checks(harvested, ops, inputs, label="queries and keys in bf16"))
 
 
 def test_compounding(examination: Examination) -> None:

@@ -19,6 +19,7 @@ from fidelity.tensors import Case, Op, Stack
 from kernels.baseline import mhc as plain
 from reference import mhc as reference
 from suites.patches.binding import bound, bound_without, on_cpu
+from suites.patches.checkpoint import Checkpoint
 from suites.patches.examination import Examination
 from suites.patches.synthetic import bf16, head, normal, rms, structured
 
@@ -66,6 +67,39 @@ def test_synthetic_streams(examination: Examination, dtype: torch.dtype) -> None
         row_inputs=("streams",),
         special=("streams",),
         calls=lambda: ops.calls["patch.mhc_bf16"],
+    )
+
+
+def test_weights_of_the_checkpoint(examination: Examination, checkpoint: Checkpoint) -> None:
+    """Both sites of the first, the middle and the last layer, on synthetic streams."""
+    ops, generator, c = bound(examination), examination.generator(), checkpoint.config
+    layers = len(c.layer_kinds)
+    cases = [
+        Case(
+            f"layer {layer}, {site}",
+            {
+                "streams": bf16(normal(generator, TOKENS, c.hc_mult, c.hidden_size)),
+                **{
+                    part: checkpoint.tensor(f"model.layers.{layer}.{site}.{part}")
+                    for part in ("fn", "base", "scale")
+                },
+                "rms_eps": c.rms_norm_eps,
+                "hc_eps": c.hc_eps,
+                "iters": c.hc_sinkhorn_iters,
+            },
+        )
+        for layer in sorted({0, layers // 2, layers - 1})
+        for site in ("attn_hc", "ffn_hc")
+    ]
+    examination.patch(
+        ops.mhc_pre,
+        plain.mhc_pre,
+        reference.mhc_pre,
+        cases,
+        dtype=torch.float32,
+        formats=FORMATS,
+        keep=KEEP,
+        data=f"synthetic streams on weights of {checkpoint.folder.name}",
     )
 
 

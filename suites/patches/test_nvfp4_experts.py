@@ -19,6 +19,7 @@ from reference import experts as reference
 from reference.formats import round_nvfp4
 from suites.patches import expert_inputs
 from suites.patches.binding import bound, bound_without, on_cpu
+from suites.patches.checkpoint import Checkpoint
 from suites.patches.examination import Examination
 from suites.patches.expert_inputs import LIMIT, plain_experts
 
@@ -80,6 +81,20 @@ def test_irregular_shapes(
         dtype=torch.bfloat16,
         formats=FORMATS,
         keep=KEEP,
+    )
+
+
+def test_weights_of_the_checkpoint(examination: Examination, checkpoint: Checkpoint) -> None:
+    """Experts of the first, the middle and the last layer, on synthetic rows."""
+    examination.patch(
+        bound(examination).experts,
+        plain_experts,
+        reference.routed_experts,
+        expert_inputs.checkpoint_cases(examination.generator(), checkpoint, 24),
+        dtype=torch.bfloat16,
+        formats=FORMATS,
+        keep=KEEP,
+        data=f"synthetic rows on weights of {checkpoint.folder.name}",
     )
 
 

@@ -17,8 +17,11 @@ import reference.model
 import reference.sublayers
 from fidelity.microtests.results import Check
 from fidelity.tensors.compounding import in_bf16, logit_checks
+from suites.patches.checkpoint import Checkpoint, ReadModel
 
 NANO = Path(__file__).resolve().parents[2] / "engine" / "checkpoints" / "nano"
+MOST_BYTES = 2 << 30
+"""Of a checkpoint that is run as a whole, in float32 on the CPU."""
 TOKENS = 400
 """Beyond the selection limit of the nano model: 32 entries of 4 tokens."""
 _MODULES = (reference.model, reference.sublayers)
@@ -26,8 +29,18 @@ _MODULES = (reference.model, reference.sublayers)
 
 @lru_cache(maxsize=2)
 def model_of(folder: Path) -> reference.model.Model:
-    """The model in float32."""
-    return reference.model.Model(folder)
+    """The model in float32, its tensors read as they are needed."""
+    return ReadModel(Checkpoint(folder))
+
+
+def held_whole(folder: Path | None) -> Path:
+    """The checkpoint whose whole model is run: this one, or nano where none is or it is too large.
+
+    The figures name the one that was run.
+    """
+    if folder is None or Checkpoint(folder).stored_bytes > MOST_BYTES:
+        return NANO
+    return folder
 
 
 @lru_cache(maxsize=2)

@@ -34,7 +34,7 @@ def needles(examine, monkeypatch, value):
 def test_int4_with_one_scale_a_row_loses_the_needles(examine, monkeypatch, outlier):
     examination = examine("index_keys")
     monkeypatch.setattr(examination, "_values", ("int4",))
-    with pytest.raises(Violation, match=r"planted needles are no longer selected"):
+    with pytest.raises(Violation, match=r"needles are no longer selected"):
         microtest("index_keys").test_needles_from_1k_to_22k_tokens(examination)
     report = examination.conclude()
     assert (report.verdict, report.ladder) == (PatchVerdict.CONVICTED, Ladder.SELECTION)

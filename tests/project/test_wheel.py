@@ -67,6 +67,8 @@ def test_the_wheel_installs_three_top_level_names(wheel):
     assert not [name for name in names if name.startswith("suites/patches")]
     assert "suites/test_needle_sweep.py" in names
     assert [name for name in names if name.endswith(".j2")]
+    packages = {str(path.relative_to(ROOT)) for path in (ROOT / "fidelity").rglob("*.py")}
+    assert packages <= set(names)  # a checkout on the path would hide one that is left out
 
 
 def test_the_core_installs_without_torch(wheel):
@@ -91,3 +93,10 @@ def test_the_command_runs_the_installed_suites_from_an_empty_folder(installed, t
     assert done.returncode == 2, done.stdout + done.stderr
     assert "error" in done.stdout
     assert (tmp_path / "runs" / "latest" / "report.html").is_file()
+
+
+def test_microtests_without_a_checkout_are_refused_in_one_sentence(installed, tmp_path):
+    done = run(installed, "-m", "fidelity.cli", "micro", cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert "microtests need a checkout of the project" in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,191 @@
+"""Inputs of patches out of a dump: what the indexer of a running engine really saw.
+
+`L{n}.attn_in` of a request and the checkpoint's weights give the index queries, keys and head
+weights by projection, in float32 and unrounded. `index_outlier` in a dump's metadata is done to the
+weights as the engine did it at load.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from reference.compressor import csa_entries
+from reference.config import CSA, Config
+from reference.indexer import index_scores, visible_entries
+from reference.rmsnorm import rms_norm
+from reference.rope import frequencies, rotate
+from reference.safetensors_file import read_safetensors
+from suites.patches.checkpoint import MOST_HEADER_BYTES, Checkpoint
+from suites.patches.index_inputs import M
+
+ROWS = 24
+"""Queries of a layer that are examined: the last token, and others spread evenly before it."""
+MOST_DUMPS = 8
+STANDS_OUT = 2.0
+"""A needle's true score, as a multiple of that of the last entry selected."""
+
+
+class Indexed(NamedTuple):
+    """One layer's indexer on one request: arguments as `index_inputs.sequences`, and where."""
+
+    where: str
+    arguments: dict[str, Any]
+    scores: Tensor
+    needles: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """A folder of dumps and the checkpoint that they were made with."""
+
+    folder: Path
+    checkpoint: Checkpoint
+
+    @property
+    def label(self) -> str:
+        """What a verdict on these inputs holds for: files by content, and the checkpoint."""
+        digest = hashlib.sha256()
+        for path in self.files():
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        used, every = len(self.files()), len(self._every())
+        told = f"{used} of {every} dumps" if used < every else f"{every} dumps"
+        return f"harvested ({told}, {digest.hexdigest()[:12]}; {self.checkpoint.folder.name})"
+
+    def files(self) -> list[Path]:
+        """The dumps that are examined: of requests without a cached prefix, MOST_DUMPS at most.
+
+        Raises: ValueError: the folder holds none.
+        """
+        cold = [path for path in self._every() if _metadata(path).get("first_position") == "0"]
+        if not cold:
+            raise ValueError(
+                f"inputs: each of the {len(self._every())} *.safetensors in {self.folder} begins"
+                " behind a cached prefix or is no dump; accepted: a folder that --dump-activations"
+                " wrote, with a request whose prefix was not cached"
+            )
+        return cold[:MOST_DUMPS]
+
+    def _every(self) -> list[Path]:
+        return sorted(self.folder.glob("*.safetensors"))
+
+    def indexed(self) -> Iterator[Indexed]:
+        """What each indexer saw of each dump, where it had to leave entries out.
+
+        Raises: ValueError: a dump lacks a layer's input, or none is long enough for a choice.
+        """
+        config = self.checkpoint.config
+        if config.rates[CSA] != M:
+            raise ValueError(f"checkpoint: {config.rates[CSA]} tokens an index key; accepted: {M}")
+        some = False
+        for path in self.files():
+            tensors, metadata = read_safetensors(path)
+            factor = float(metadata.get("index_outlier") or 1.0)
+            for layer, kind in enumerate(config.layer_kinds):
+                if kind != CSA:
+                    continue
+                x = tensors.get(f"L{layer}.attn_in")
+                if x is None:
+                    raise ValueError(f"inputs: {path.name} has no tensor 'L{layer}.attn_in'")
+                if len(x) // config.rates[CSA] <= config.index_topk:
+                    continue
+                some = True
+                yield self._layer(f"{path.stem} layer {layer}", x.float(), layer, factor)
+        if not some:
+            raise ValueError(
+                f"inputs: no dump in {self.folder} has more than {config.index_topk} entries, so"
+                f" nothing had to be selected; accepted: more than"
+                f" {config.index_topk * config.rates[CSA]} tokens"
+            )
+
+    def _layer(self, where: str, x: Tensor, layer: int, factor: float) -> Indexed:
+        c = self.checkpoint.config
+        prefix = f"model.layers.{layer}.self_attn"
+        q, keys, weights = projected(self.checkpoint, c, prefix, x, factor)
+        m = c.rates[CSA]
+        first = (c.index_topk + 1) * m - 1  # the first token that must leave an entry out
+        spread = torch.linspace(first, len(x) - 1, min(ROWS, len(x) - first)).tolist()
+        rows = torch.tensor(sorted({int(position) for position in spread}))
+        visible = visible_entries(rows, m)
+        scores = index_scores(q[rows], keys, weights[rows])
+        arguments = {
+            "q": q[rows],
+            "keys": keys.expand(len(rows), -1, -1),
+            "weights": weights[rows],
+            "positions": rows,
+            "topk": c.index_topk,
+        }
+        return Indexed(where, arguments, scores, needles_in(scores, visible, c.index_topk))
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """Texts in the header of a safetensors file; {} of anything else."""
+    try:
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(min(length, MOST_HEADER_BYTES)))
+        return dict(header.get("__metadata__", {}))
+    except (OSError, struct.error, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def projected(
+    checkpoint: Checkpoint, c: Config, prefix: str, x: Tensor, factor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Index queries [T, Ni, Di], keys [E, Di] and head weights [T, Ni] of a layer's input [T, H].
+
+    Args:
+        checkpoint: where the weights are.
+        c: its shape.
+        prefix: of the layer's attention.
+        x: of positions 0 .. T - 1.
+        factor: by which channel 0 of the keys is larger and of the queries smaller.
+    """
+    name, weight = f"{prefix}.compressor.indexer", checkpoint.tensor
+    freqs = frequencies(c.compress_rope_theta, c.qk_rope_head_dim, c.yarn)
+    latent = rms_norm(
+        x @ weight(f"{prefix}.q_a_proj.weight").T,
+        weight(f"{prefix}.q_a_norm.weight"),
+        c.rms_norm_eps,
+    )
+    norm = weight(f"{name}.kv_norm.weight").clone()
+    norm[0] *= factor
+    keys = csa_entries(
+        x @ weight(f"{name}.kv_proj.weight").T,
+        x @ weight(f"{name}.gate_proj.weight").T,
+        weight(f"{name}.position_bias"),
+        norm,
+        eps=c.rms_norm_eps,
+        freqs=freqs,
+    )
+    q = (latent @ weight(f"{name}.q_b_proj.weight").T).view(len(x), -1, c.index_head_dim)
+    q[..., 0] /= factor
+    heads = x @ weight(f"{name}.scorer.weights_proj.weight").T
+    heads = heads * c.index_head_dim**-0.5 * c.index_n_heads**-0.5
+    return rotate(q, torch.arange(len(x)), freqs), keys, heads
+
+
+def needles_in(scores: Tensor, visible: Tensor, topk: int) -> Tensor:
+    """The entry that each query wants most, where it stands out; -1 elsewhere.
+
+    It stands out with a true score at least STANDS_OUT times that of the last entry selected: no
+    rounding of the scores by less than a third can then lose it.
+
+    Args:
+        scores: true ones [T, E].
+        visible: int [T], each > topk.
+        topk: entries selected.
+    """
+    needles = []
+    for row, count in zip(scores, visible.tolist(), strict=True):
+        best = row[:count].topk(topk)
+        last, first = float(best.values[-1]), float(best.values[0])
+        stands_out = first > 0 and first >= STANDS_OUT * last
+        needles.append(int(best.indices[0]) if stands_out else -1)
+    return torch.tensor(needles)
