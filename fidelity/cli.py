@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fidelity.config.options import add_cli_options, cli_flags, to_pytest_args
 from fidelity.config.settings import MICROTEST_FIELDS
 from fidelity.errors import ConfigError, FidelityError, JournalError
+from fidelity.gate.order import add_gate_options, gate_order
 from fidelity.triage.order import add_triage_options, triage_order
 from fidelity.verdicts.verdict import EXIT_INTERRUPTED, EXIT_UNDECIDED
 
@@ -107,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_cli_options(replay)
     _add_triage(commands)
+    gate = _command(commands, "gate", "may this change of patches merge? (CI)", _gate)
+    add_gate_options(gate)
+    add_cli_options(gate)
     schema = _command(commands, "schema", "print the JSON schema of fidelity.toml", _schema)
     schema.add_argument(
         "--reference", action="store_true", help="its keys as Markdown, for docs/configuration.md"
@@ -288,6 +292,14 @@ def _triage(parsed: argparse.Namespace, words: list[str]) -> int:
     from fidelity.triage import command
 
     return command.main(cli_flags(parsed), triage_order(parsed, ("fidelity", *words)))
+
+
+def _gate(parsed: argparse.Namespace, words: list[str]) -> int:
+    """Map a diff to patches, run their microtests and suites; exit 1 when it must not merge."""
+    del words
+    from fidelity.gate import command
+
+    return command.main(cli_flags(parsed), gate_order(parsed))
 
 
 def _replay(parsed: argparse.Namespace, words: list[str]) -> int:

@@ -36,6 +36,12 @@ class GateSpec:
     budget: Budget | None = None
     suites: tuple[str, ...] = ()
     microtest_s: int | None = None
+    microtest_command: tuple[str, ...] = ()
+    microtest_support: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+    effect_margin: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,10 @@ def _check_names(root: Section, config: ConfigFile) -> None:
         if name is not None and name not in config.deployments:
             hint = nearest(name, config.deployments)
             raise section.table.refuse(key, f"no [deployments.{name}]{hint}")
+    for name in config.gate.values:
+        if name not in config.patches:
+            hint = nearest(name, config.patches)
+            raise gate.table.refuse("values", f"no [[patch]] {name!r}{hint}")
 
 
 def _budget(root: Section, name: str) -> str:
@@ -150,6 +160,12 @@ def _gate(section: Section, folder: Path) -> GateSpec:
         budget=section["budget"],
         suites=section["suites"],
         microtest_s=section["microtest_s"],
+        microtest_command=section["microtest_command"],
+        microtest_support=section["microtest_support"],
+        shared=section["shared"],
+        watch=section["watch"],
+        values=section["values"],
+        effect_margin=section["effect_margin"],
     )
 
 

@@ -203,6 +203,42 @@ def resolve_microtests(
     return MicrotestSettings(**values, settings=tuple(origins))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSettings:
+    """What the gate is told; what it measures is chosen later, and only if a patch changed.
+
+    `environ` is what its suites inherit; it is never stored or printed.
+    """
+
+    file: ConfigFile
+    run_dir: Path | None
+    step_summary: Path | None
+    environ: Mapping[str, str] = field(repr=False)
+
+
+def resolve_gate(
+    flags: Mapping[str, object],
+    *,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> GateSettings:
+    """Resolve what the gate is told: flag, then environment, then fidelity.toml.
+
+    Raises:
+        ConfigError: a value cannot be read.
+    """
+    env = dict(os.environ if environ is None else environ)  # noqa: TID251 - the one reader
+    _refuse_misspelled(env)
+    run_dir = _from_flag_or_env(BY_DEST["run_dir"], flags, env)
+    summary = env.get("GITHUB_STEP_SUMMARY")
+    return GateSettings(
+        file=_config_file(flags, env, cwd or Path.cwd()),
+        run_dir=run_dir[0] if run_dir else None,
+        step_summary=Path(summary) if summary else None,
+        environ=env,
+    )
+
+
 def _settings(
     values: dict[str, Any],
     origins: list[Setting],

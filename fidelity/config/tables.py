@@ -28,6 +28,13 @@ def _read_number(value: object) -> float:
     return value
 
 
+def _read_share(value: object) -> float:
+    number = _read_number(value)
+    if not 0 <= number <= 1:
+        raise Unreadable("out of range")
+    return number
+
+
 def _read_tool(value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("function"), dict):
         raise Unreadable("no function in it")
@@ -47,6 +54,7 @@ def _read_plain(value: object) -> str | float | bool:
 
 
 _NUMBER = Kind("a number", _read_number, {"type": "number"})
+_SHARE = Kind("a number from 0 to 1", _read_share, {"type": "number", "minimum": 0, "maximum": 1})
 _TOOL = Kind(
     'an OpenAI tool, {type = "function", function = {…}}',
     _read_tool,
@@ -497,14 +505,62 @@ GATE = Keys(
             name="suites",
             kind=TEXT,
             shape=Shape.LIST,
-            help="suites that run whatever changed",
+            help="suites that run beside those of any patch that changed",
             example='["plumbing"]',
+        ),
+        Key(
+            name="watch",
+            kind=TEXT,
+            shape=Shape.LIST,
+            help="globs of the patched area: a changed file there must belong to a [[patch]]",
+            example='["kernels/**/*.py"]',
+        ),
+        Key(
+            name="shared",
+            kind=TEXT,
+            shape=Shape.LIST,
+            help="globs of files that all patches rest on: a change there concerns each of them",
+            example='["kernels/common/"]',
         ),
         Key(
             name="microtest_s",
             kind=integer(1, 86_400),
             help="seconds that one microtest may take",
             example="600",
+        ),
+        Key(
+            name="microtest_command",
+            kind=TEXT,
+            shape=Shape.LIST,
+            help="command that runs pytest, without a shell; absent: {python} -m pytest",
+            example='["{python}", "-m", "pytest"]',
+        ),
+        Key(
+            name="microtest_support",
+            kind=TEXT,
+            shape=Shape.LIST,
+            help=(
+                "globs of files that microtests rest on, beside those in their folders: references,"
+                " comparators; they may not ask for less either"
+            ),
+            example='["reference/**/*.py"]',
+        ),
+        Key(
+            name="values",
+            kind=TEXT,
+            shape=Shape.MAP,
+            help="VALUE with which a patch that takes one is switched on for the suites",
+            example='{ index_keys = "fp8" }',
+        ),
+        Key(
+            name="effect_margin",
+            kind=_SHARE,
+            default=0.1,
+            help=(
+                "how much worse than the baseline an effect may be: of a rate, or of the limit of a"
+                " microtest's check"
+            ),
+            example="0.1",
         ),
     ),
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 from fidelity.errors import Inconclusive, Violation
 from fidelity.microtests.judge import judge
 from fidelity.microtests.results import Check, PatchReport, Scope
+from fidelity.microtests.seen import note
 from fidelity.microtests.verdict_files import code_hash
 from fidelity.statistics.ladder import Difference, rung
 from fidelity.tensors.checks import (
@@ -139,7 +140,9 @@ def examine_patch(
     files = [_source(candidate)] if code is None else list(code)
     scope = scope_of(cases, files=files, dtype=label or bench.label, device=device, data=data)
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    return judge(name, scope, checks, needs=needs, at=at)
+    report = judge(name, scope, checks, needs=needs, at=at)
+    note(report)
+    return report
 
 
 class _Bench(NamedTuple):
