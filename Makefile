@@ -59,7 +59,7 @@ test: $(VENV)/.test  ## the project's own tests
 micro: $(VENV)/.test  ## the microtests of the patches, on the CPU
 	@$(BIN)/python -m pytest suites/patches
 
-acceptance: $(VENV)/.test  ## real runs of the product: faults, proxies, kills (Linux; a quarter of an hour)
+acceptance: $(VENV)/.test  ## real runs of the product: faults, proxies, kills (Linux; half an hour)
 	@$(BIN)/python -m pytest tests/acceptance -m acceptance -v --durations=0 --durations-min=1
 
 check: $(VENV)/.dev  ## format, lint, types, import contracts
