@@ -42,12 +42,12 @@ def test_without_allow_a_server_sees_passive_traffic_within_the_caps(tmp_path):
     assert 0.5 * MOST_TOKENS < served <= MOST_TOKENS
     traffic = {exchange.traffic for trial in ran.trials for exchange in trial.exchanges}
     assert traffic == {Traffic.PASSIVE}
-    # the cap is too low for the whole set: that is trouble, never a verdict on the server
+    # the cap is too low for the whole set: claims stay undecided, never a verdict on the server
     assert ran.code == 2, ran.told()
-    assert Outcome.FAIL not in ran.outcomes(), ran.told()
-    assert ran.outcomes()[Outcome.ERROR] >= 1
-    spent = [f for f in ran.findings.values() if f.outcome is Outcome.ERROR]
-    assert all("max-tokens" in finding.reason for finding in spent), ran.told()
+    assert not {Outcome.FAIL, Outcome.ERROR} & set(ran.outcomes()), ran.told()
+    undecided = [f for f in ran.findings.values() if f.outcome is Outcome.INCONCLUSIVE]
+    spent = [f for f in undecided if "raise --fidelity-max-tokens" in f.reason]
+    assert len(spent) >= 5, ran.told()
     not_allowed = [f for f in ran.findings.values() if f.outcome is Outcome.NOT_APPLICABLE]
     assert {f"test_{f.suite}" for f in not_allowed} >= {
         "test_abort_then_followup",
