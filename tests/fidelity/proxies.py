@@ -27,7 +27,7 @@ class RecordingProxy(TinyServer):
     def __init__(self, root_url: str) -> None:
         super().__init__()
         self.root = root_url.removesuffix("/").removesuffix("/v1")
-        self.in_flight = 0
+        self.answering: set[int] = set()
         self.most_in_flight = 0
         self.statuses: list[int] = []
 
@@ -45,14 +45,18 @@ class RecordingProxy(TinyServer):
         return [r.path.split("?")[0] for r in self.requests]
 
     async def handle(self, request: Request, connection: Connection) -> None:
-        generates = request.path.endswith("completions")
-        self.in_flight += generates
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        if request.path.endswith("completions"):
+            self.answering.add(id(connection))
+            self.most_in_flight = max(self.most_in_flight, len(self.answering))
         try:
             if not await self.answered(request, connection):
                 await self.forward(self.root, request, connection)
         finally:
-            self.in_flight -= generates
+            self.over(connection)
+
+    def over(self, connection: Connection) -> None:
+        """Take an answer for ended: before its last bytes go, for the next may follow at once."""
+        self.answering.discard(id(connection))
 
     async def answered(self, request: Request, connection: Connection) -> bool:
         """Answer instead of the server; False forwards."""
@@ -77,10 +81,13 @@ class RecordingProxy(TinyServer):
                 body = await response.aread()
                 if response.status_code == 200 and request.path.endswith("completions"):
                     body = json.dumps(self.whole(json.loads(body))).encode()
+                self.over(connection)
                 await connection.respond(response.status_code, body, kept)
 
     async def relay(self, response: httpx.Response, connection: Connection) -> None:
         async for chunk in response.aiter_bytes():
+            if b"[DONE]" in chunk:
+                self.over(connection)
             await connection.send(chunk)
 
     def whole(self, body: dict[str, Any]) -> dict[str, Any]:
