@@ -41,6 +41,7 @@ async def generate(
     options.setdefault("stream", False)
     ids = _ids(prompt, altered=altered)
     if ids is None:
+        options.setdefault("thinking", room.thinking)
         return counted(await ask.chat(_messages(prompt, altered=altered), **options), room)
     if bypass:
         options |= {"prompt_logprobs": 1, "prompt_logprobs_start": len(ids) - 1}

@@ -176,11 +176,17 @@ async def rendered_ids(ask: Ask, room: Room, messages: Sequence[dict[str, str]])
         EndpointError: neither its tokenizer nor its answers tell.
     """
     if _tokenizes(ask):
-        tokenized = await ask.client.tokenize(messages)
+        tokenized = await ask.client.tokenize(messages, thinking=room.thinking)
         if tokenized.tokens is not None:
             return tokenized.tokens
     if room.has_ids:
-        reply = await ask.chat(messages, label="read the ids", max_tokens=1, return_token_ids=True)
+        reply = await ask.chat(
+            messages,
+            label="read the ids",
+            max_tokens=1,
+            return_token_ids=True,
+            thinking=room.thinking,
+        )
         if reply.prompt_token_ids is not None:
             return reply.prompt_token_ids
     raise EndpointError("the server tells the token ids of a prompt neither when asked nor after")

@@ -43,6 +43,8 @@ class Room:
             answer's usage, there were none.
         tops: alternatives a token that it was seen to give.
         answers_at: generated tokens before the first that depends on what the prompt tells.
+        thinking: False where the server can be told not to reason and the profile leaves it to
+            the server: an answer that begins at once depends on the prompt at once.
         running_gauges: metrics that count the requests being computed.
         workers: clients of the deployment's other processes, by role.
     """
@@ -61,6 +63,7 @@ class Room:
     tells_cached: bool = True
     tops: int = TOPS
     answers_at: int = 0
+    thinking: bool | None = None
     running_gauges: tuple[str, ...] = ()
     workers: Mapping[str, "Client"] = field(default_factory=dict)
 
@@ -88,9 +91,11 @@ def room_of(measure: "Measure") -> Room:
     dtype, told = _computed_in(*((given, True) if given else _dtype(info)))
     has_ids = capabilities["token_ids"].present
     can_bypass = capabilities["prompt_logprobs"].present and capabilities["completions"].present
+    client = deployment.client
+    switchable = client.profile.thinking is None and client.server.dialect.thinking_keys
     limits = [capabilities.max_model_len]
     if can_bypass:  # a prompt past the cache is a given text, and bounded as one
-        limits.append(deployment.client.given_text_limit)
+        limits.append(client.given_text_limit)
     return Room(
         page=capabilities.page_size,
         chunk=_whole(info, CHUNK_KEYS),
@@ -105,7 +110,8 @@ def room_of(measure: "Measure") -> Room:
         can_bypass=can_bypass,
         limit_tokens=min((limit for limit in limits if limit is not None), default=None),
         tells_cached=capabilities["cached_tokens"].present,
-        running_gauges=deployment.client.server.dialect.running_gauges,
+        thinking=False if switchable else None,
+        running_gauges=client.server.dialect.running_gauges,
         workers={name: worker.client for name, worker in deployment.roles.items()},
     )
 

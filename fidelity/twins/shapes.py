@@ -90,7 +90,12 @@ async def _chat(
     stream: bool,
     natural_end: bool = False,
 ) -> Reply:
-    asked = {**sampling(room), "max_tokens": tokens, "stream": stream}
+    asked = {
+        **sampling(room),
+        "max_tokens": tokens,
+        "stream": stream,
+        "thinking": room.thinking,
+    }
     if natural_end:
         asked.pop("extra", None)
     return counted(await ask.chat(messages, label=label, **asked), room)

@@ -42,7 +42,7 @@ class TokenCache:
         )
         self.held = []
 
-    async def tokenize(self, messages):
+    async def tokenize(self, messages, *, thinking=None):
         text = HEAD + "".join(message["content"] for message in messages)
         ids = tuple(ord(letter) for letter in text)
         return Tokenized(count=len(ids), tokens=ids)
@@ -101,6 +101,26 @@ class Thinker(TokenCache):
             logprobs=(*[same] * begin, *reply.logprobs[begin:]),
             cached_tokens=cached,
         )
+
+
+class Reasoner(TokenCache):
+    """Reasons as long as it is asked to answer, unless it is told not to reason."""
+
+    async def tokenize(self, messages, *, thinking=None):
+        ids = (await super().tokenize(messages)).tokens
+        return Tokenized(count=len(ids) + 1, tokens=(*ids, 7 if thinking is False else 8))
+
+    async def complete(self, ids, *, max_tokens, **options):
+        reply = await super().complete(ids, max_tokens=max_tokens)
+        if ids[-1] == 7:
+            return reply
+        same = TokenLogprob(token="<0>", logprob=-0.1, top=(TopToken(token="<0>", logprob=-0.1),))
+        return replace(reply, token_ids=(0,) * max_tokens, logprobs=(same,) * max_tokens)
+
+
+def test_a_model_that_reasons_at_length_is_told_not_to():
+    assert of(cached_arms, Reasoner(), damaged=True).ok  # blind: all that it says is reasoning
+    assert of(cached_arms, Reasoner(), replace(ROOM, thinking=False), damaged=True).ok is False
 
 
 class Asking:

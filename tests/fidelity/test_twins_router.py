@@ -24,7 +24,7 @@ class Worker:
         )
         self.sees, self.refuses = sees, refuses
 
-    async def tokenize(self, messages):
+    async def tokenize(self, messages, *, thinking=None):
         text = "".join(message["content"] for message in messages)
         ids = tuple(ord(letter) for letter in text)
         return Tokenized(count=len(ids), tokens=ids)

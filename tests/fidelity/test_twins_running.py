@@ -120,12 +120,8 @@ def test_the_shape_of_a_stream_alone_is_no_failure_to_read(shape, concern):
     assert (finding.outcome, finding.concern) == (Outcome.FAIL, concern)
 
 
-@pytest.mark.parametrize(
-    ("told", "taken"),
-    [("int4", "bfloat16"), ("nvfp4", "bfloat16"), ("float16", "float16"), ("float32", "float32")],
-)
-def test_a_format_of_weights_widens_no_twin(told, taken):
-    """Both arms read the same rounded weights."""
+def measured(*, dtype=None, thinking=None, thinking_keys=()):
+    """A deployment of which only what `room_of` reads is there; it can do everything."""
     state = SimpleNamespace(present=True)
 
     class Capabilities(dict):
@@ -135,24 +131,41 @@ def test_a_format_of_weights_widens_no_twin(told, taken):
         def __missing__(self, name):
             return state
 
-    measure = SimpleNamespace(
+    dialect = SimpleNamespace(running_gauges=(), thinking_keys=thinking_keys)
+    client = SimpleNamespace(
+        server=SimpleNamespace(dialect=dialect),
+        profile=SimpleNamespace(thinking=thinking),
+        given_text_limit=2_304,
+    )
+    return SimpleNamespace(
         deployment=SimpleNamespace(
-            capabilities=Capabilities(),
-            server_info={},
-            roles={},
-            client=SimpleNamespace(
-                server=SimpleNamespace(dialect=SimpleNamespace(running_gauges=())),
-                given_text_limit=2_304,
-            ),
+            capabilities=Capabilities(), server_info={}, roles={}, client=client
         ),
         planning=False,
-        settings=SimpleNamespace(dtype=told),
+        settings=SimpleNamespace(dtype=dtype),
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "taken"),
+    [("int4", "bfloat16"), ("nvfp4", "bfloat16"), ("float16", "float16"), ("float32", "float32")],
+)
+def test_a_format_of_weights_widens_no_twin(told, taken):
+    """Both arms read the same rounded weights."""
+    measure = measured(dtype=told)
     assert room_of(measure).dtype == taken
     assert room_of(measure).limit_tokens == 2_304  # a prompt past the cache is a given text
     measure.settings.dtype = None
     measure.deployment.server_info = {"dtype": told}
     assert room_of(measure).dtype == taken
+
+
+@pytest.mark.parametrize(
+    ("profile", "keys", "asked"),
+    [(None, ("thinking",), False), (True, ("thinking",), None), (None, (), None)],
+)
+def test_reasoning_is_switched_off_where_nobody_asked_for_it(profile, keys, asked):
+    assert room_of(measured(thinking=profile, thinking_keys=keys)).thinking is asked
 
 
 @pytest.mark.parametrize(
