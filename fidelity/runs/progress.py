@@ -32,15 +32,23 @@ class ProgressMeter:
         stream: where to write; closed by `close`.
         live: a bar that is drawn over and erased; otherwise lines.
         claims: how many claims the run has.
+        limit_s: of the whole run, seconds; None without one.
         make_room: called in the main thread before a claim, so that pytest's own line ends.
     """
 
     def __init__(
-        self, stream: TextIO, *, live: bool, claims: int, make_room: Callable[[], None]
+        self,
+        stream: TextIO,
+        *,
+        live: bool,
+        claims: int,
+        limit_s: float | None,
+        make_room: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._live = live
         self._claims = claims
+        self._limit_s = limit_s
         self._make_room = make_room
         self._lock = threading.Lock()
         self._started = time.monotonic()
@@ -116,16 +124,16 @@ class ProgressMeter:
     def _words(self) -> str:
         return (
             f"[{self._done_claims + 1}/{self._claims}] {self._claim}: {self._trials}/{self._total}"
-            f" trials, {_short(self._tokens)} of {_short(self._all_tokens)} tokens{self._eta()}"
+            f" trials, {_short(self._tokens)} of {_short(self._all_tokens)} tokens{self._spent()}"
         )
 
-    def _eta(self) -> str:
-        share = self._trials / self._total if self._total else 0.0
-        done = self._done_claims + share
-        if done < 1:
-            return ""  # one claim says little about the others
-        left = (time.monotonic() - self._started) / done * max(0.0, self._claims - done)
-        return f", about {_span(left)} left"
+    def _spent(self) -> str:
+        """Return the time since the run began.
+
+        Claims cost from one request to thousands: how many are done says nothing about the rest.
+        """
+        spent = f", {_span(time.monotonic() - self._started)}"
+        return spent if self._limit_s is None else f"{spent} of at most {_span(self._limit_s)}"
 
     def _write(self, line: str) -> None:
         self._stream.write(f"fidelity: {line}\n")

@@ -194,7 +194,11 @@ class PytestRun:
         live = stream.isatty() and not (self.settings.no_color or self.settings.ci)
         live = live and self.settings.environ.get("TERM") != "dumb"
         return ProgressMeter(
-            stream, live=live, claims=len(self._items), make_room=self._end_pytests_line
+            stream,
+            live=live,
+            claims=len(self._items),
+            limit_s=self.settings.max_time_s,
+            make_room=self._end_pytests_line,
         )
 
     def _end_pytests_line(self) -> None:

@@ -24,8 +24,8 @@ def clock(monkeypatch):
     return now
 
 
-def meter(stream, *, live=False, claims=4):
-    return ProgressMeter(stream, live=live, claims=claims, make_room=lambda: None)
+def meter(stream, *, live=False, claims=4, limit_s=None):
+    return ProgressMeter(stream, live=live, claims=claims, limit_s=limit_s, make_room=lambda: None)
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end_of_a_long_batch(clock):
@@ -38,9 +38,9 @@ def test_plain_lines_come_now_and_then_and_at_the_end_of_a_long_batch(clock):
     shown.end()
     shown.close()
     lines = stream.kept.splitlines()
-    assert lines[0] == "fidelity: [1/4] needle/recall: 15/40 trials, 150k of 400k tokens"
+    assert lines[0] == "fidelity: [1/4] needle/recall: 15/40 trials, 150k of 400k tokens, 15 s"
     assert len(lines) == 3  # after 15 s, after 30 s, and at the end
-    assert lines[-1].endswith("40/40 trials, 400k of 400k tokens, about 2 min 00 s left")
+    assert lines[-1].endswith("40/40 trials, 400k of 400k tokens, 40 s")
 
 
 def test_a_short_batch_leaves_no_line(clock):
@@ -54,13 +54,16 @@ def test_a_short_batch_leaves_no_line(clock):
     assert stream.kept == ""
 
 
-def test_the_time_left_follows_from_the_claims_that_are_done(clock):
-    shown = meter(io.StringIO())
+@pytest.mark.parametrize(
+    ("limit_s", "told"), [(None, ", 1 min 15 s"), (780.0, ", 1 min 15 s of at most 13 min 00 s")]
+)
+def test_the_time_of_the_run_is_told_beside_its_limit(clock, limit_s, told):
+    shown = meter(io.StringIO(), limit_s=limit_s)
     shown.claim_started()
-    clock[0] += 60.0
+    clock[0] += 75.0
     shown.claim_ended()
     shown.begin("needle/two", 10, 0)
-    assert shown._words().endswith("about 3 min 00 s left")
+    assert shown._words().endswith(f"tokens{told}")
 
 
 def test_a_bar_is_drawn_on_a_terminal_and_erased():
