@@ -1,8 +1,9 @@
 """What a server can do, as discovery found it; suites ask by name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fidelity.errors import CapabilityMissing, NotApplicable
 from fidelity.records import CapabilityState
 
 
@@ -56,3 +57,39 @@ class Capabilities(Mapping[str, CapabilityState]):
     def broken_promises(self) -> tuple[CapabilityState, ...]:
         """Capabilities that the deployment expects and discovery did not find."""
         return tuple(s for s in self.states.values() if s.expected and not s.present)
+
+
+def require(
+    names: Iterable[str],
+    *,
+    states: Mapping[str, CapabilityState],
+    expects: Collection[str],
+    deployment: str,
+) -> None:
+    """Require capabilities of a deployment.
+
+    Args:
+        names: what is required, in order.
+        states: what discovery found.
+        expects: what the deployment promises.
+        deployment: its name, for the message.
+
+    Raises:
+        CapabilityMissing: the deployment expects one that is absent or unproven.
+        NotApplicable: one is absent, and nobody promised it.
+    """
+    for name in names:
+        state = states.get(name)
+        if state is not None and state.present:
+            continue
+        detail = f" ({state.detail})" if state is not None and state.detail else ""
+        unlock = (
+            f"; the server's {state.unlock} unlocks it"
+            if state is not None and state.unlock
+            else ""
+        )
+        if name in expects:
+            raise CapabilityMissing(
+                f"{deployment} promises {name!r}, and it is absent or unproven{detail}{unlock}"
+            )
+        raise NotApplicable(f"the server has no {name}{detail}{unlock}")

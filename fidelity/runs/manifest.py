@@ -11,8 +11,8 @@ from fidelity.records import CapabilityState, GoldenState, Manifest, RoleState
 
 if TYPE_CHECKING:
     from fidelity.config.settings import Settings
+    from fidelity.deployment.beside import Beside
     from fidelity.deployment.deployment import Deployment
-    from fidelity.measure import Beside
 
 _DISTRIBUTIONS = ("fidelity-harness", "pytest", "httpx", "anyio", "msgspec", "scipy")
 

@@ -13,6 +13,7 @@ import pytest
 
 from fidelity.config.options import pytest_flags
 from fidelity.config.settings import Settings, resolve
+from fidelity.deployment.beside import Beside
 from fidelity.errors import (
     CapSpent,
     ConfigError,
@@ -23,7 +24,7 @@ from fidelity.errors import (
     NotApplicable,
     Violation,
 )
-from fidelity.measure import Beside, Measure
+from fidelity.measure import Measure
 from fidelity.runs.junit import write_junit
 from fidelity.runs.plan import (
     PREFILL_TOKENS_PER_S,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import anyio.from_thread
 
+from fidelity.deployment.beside import Beside
 from fidelity.deployment.patch_states import broken_promises, patch_states
 from fidelity.errors import CapSpent, HarnessError
-from fidelity.measure import Beside, Measure
+from fidelity.measure import Measure
 from fidelity.records import Finding, PatchState, Verdict, read_journal
 from fidelity.runs import manifest, resuming
 from fidelity.runs.asking import Asker, Desk, Meter

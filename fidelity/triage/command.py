@@ -10,10 +10,10 @@ import anyio
 from anyio.from_thread import start_blocking_portal
 
 from fidelity.config.settings import Settings, resolve
+from fidelity.deployment.beside import Beside
 from fidelity.deployment.deployment import Deployment, open_deployment
 from fidelity.deployment.patch_states import patch_states
 from fidelity.errors import HarnessError
-from fidelity.measure import Beside
 from fidelity.records import Manifest, Verdict
 from fidelity.runs.journal import Journal, new_run_folder
 from fidelity.runs.manifest import manifest_of
