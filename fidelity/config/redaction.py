@@ -5,7 +5,7 @@ server info, for one, holds the server's own API key).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 REDACTED = "[redacted]"
@@ -16,7 +16,7 @@ _SECRET_NAME = re.compile(
 )
 _SHORTEST_SECRET = 4
 """Shorter values ("x", "sk") would redact ordinary words; they protect nothing anyway."""
-SHORTEST_BY_NAME = 12
+_SHORTEST_BY_NAME = 12
 """Of an environment variable that only sounds secret; its value may be an ordinary word."""
 
 
@@ -35,6 +35,15 @@ def secret_values(arguments: Sequence[str]) -> list[str]:
         following = arguments[position + 1 : position + 2]
         found += [value] if equals else [word for word in following if not word.startswith("-")]
     return found
+
+
+def environment_secrets(env: Mapping[str, str]) -> list[str]:
+    """Return every value with a secret's name: a launched server inherits and may print them."""
+    return [
+        value
+        for name, value in env.items()
+        if is_secret_name(name) and len(value) >= _SHORTEST_BY_NAME
+    ]
 
 
 class Redactor:

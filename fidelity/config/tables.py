@@ -1,4 +1,7 @@
-"""Every table of fidelity.toml, key by key: the one place that says what may be written there."""
+"""Every table of fidelity.toml, key by key: the one place that says what may be written there.
+
+Whole although long: it is data, and its tables hold each other.
+"""
 
 from collections.abc import Mapping
 from typing import Any
