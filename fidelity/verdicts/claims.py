@@ -1,6 +1,7 @@
 """Which tests are claims: those that ask for the fixture `measure` of this plugin."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -54,6 +55,31 @@ def left_out(items: Sequence[pytest.Item], present: Collection[str]) -> dict[str
             if name not in present:
                 missing.setdefault(claim_of(item).id, REQUIREMENTS[name])
     return missing
+
+
+def part_of_run(
+    items: Sequence[pytest.Item], present: Collection[str]
+) -> tuple[list[pytest.Item], dict[str, str]]:
+    """Return the tests whose claims the run can make, and what `left_out` says of the others.
+
+    Raises:
+        ConfigError: as `left_out`, or none can be made.
+    """
+    missing = left_out(items, present)
+    kept = [item for item in items if claim_of(item).id not in missing]
+    if missing and not kept:
+        raise ConfigError(f"nothing to measure: {left_out_words(missing)}")
+    return kept, missing
+
+
+def left_out_words(missing: Mapping[str, str]) -> str:
+    """Say which claims are no part of a run, grouped by what they need."""
+    needs = Counter(missing.values())
+    return "; ".join(
+        f"{count} {'claim needs' if count == 1 else 'claims need'} {need},"
+        f" and {'is' if count == 1 else 'are'} no part of this run"
+        for need, count in needs.items()
+    )
 
 
 def refuse_double_ids(items: Mapping[str, Claim]) -> None:

@@ -706,7 +706,7 @@ def test_a_report_that_cannot_be_written_hides_no_verdict(pytester, suites, monk
         raise OSError(28, "No space left on device")
 
     suites(recall=GOOD)
-    monkeypatch.setattr("fidelity.runs.pytest_run.write_junit", full)
+    monkeypatch.setattr("fidelity.runs.files.write_junit", full)
     result = run(pytester)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*the report could not be written*No space left on device*"])
