@@ -31,10 +31,16 @@ def edit_config(folder, **changes) -> None:
 
 def test_the_nano_checkpoint_is_what_its_config_says(nano_checkpoint) -> None:
     a = read_architecture(nano_checkpoint)
+    written = json.loads((nano_checkpoint / "config.json").read_text())
     assert (a.num_layers, a.hidden_size, a.head_dim, a.rope_dim) == (5, 256, 128, 32)
-    assert (a.csa_rate, a.hca_rate, a.largest_rate) == (4, 32, 32)
+    assert list(a.layer_kinds) == written["layer_types"]
+    rates = written["compress_rates"]
+    assert a.csa_rate == rates["compressed_sparse_attention"] == 4
+    assert a.hca_rate == rates["heavily_compressed_attention"] == a.largest_rate
     assert a.hash_layers == (True, False, False, False, False)
-    assert (a.rms_norm_eps, a.hc_eps) == (1e-6, 1e-5)
+    # two numbers: an engine that mixes them up must not look right
+    assert (a.rms_norm_eps, a.hc_eps) == (written["rms_norm_eps"], written["hc_eps"])
+    assert a.rms_norm_eps != a.hc_eps
     assert a.eos_token_ids == (1,)
 
 
