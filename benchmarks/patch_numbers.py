@@ -3,7 +3,8 @@
     python benchmarks/patch_numbers.py --device cuda --table docs/patch-numbers.md \
         --json benchmarks/results/patch-numbers-h200.json
 
-Inputs are drawn as trained ones are spread; mHC also runs on the nano checkpoint's own weights.
+Inputs are drawn as trained ones are spread. Then the same on the nano checkpoint's own weights and
+what they make of long prompts (`--checkpoint` takes another one; on the CPU one short prompt).
 Errors are against the same maths in float64. Times are medians of CUDA events.
 """
 
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -21,67 +22,31 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from kernels import PagedBatch, Settings, bind  # noqa: E402
+from benchmarks.figures import (  # noqa: E402
+    PAGE,
+    Figure,
+    cosine,
+    decode_batch,
+    ops_with,
+    relative,
+)
+from benchmarks.nano_numbers import nano_figures  # noqa: E402
+from kernels import Settings  # noqa: E402
 from kernels.baseline import mhc as plain_mhc  # noqa: E402
 from reference import attention, indexer, mhc  # noqa: E402
-from reference.safetensors_file import read_checkpoint  # noqa: E402
 
 HIDDEN, STREAMS, HEADS, DIM, ROPE, WINDOW = 4096, 4, 64, 512, 64, 128
-INDEX_HEADS, INDEX_DIM, M, PAGE = 64, 128, 4, 256
+INDEX_HEADS, INDEX_DIM, M = 64, 128, 4
 EPS = {"rms_eps": 1e-6, "hc_eps": 1e-6, "iters": 20}
 AT = ", at V4-Flash"
 LENGTHS = (1_000, 2_500, 5_500, 11_000, 22_000)
 
 
-class Figure(NamedTuple):
-    """One line of the table."""
-
-    what: str
-    published: str
-    ours: str
-    why: str
-
-
-def relative(made: Tensor, truth: Tensor) -> float:
-    return float((made.double() - truth.double()).norm() / truth.double().norm())
-
-
-def cosine(made: Tensor, truth: Tensor) -> float:
-    a, b = made.double().flatten(), truth.double().flatten()
-    return float((a @ b) / (a.norm() * b.norm()))
-
-
-def decode_batch(positions: list[int], device: torch.device, page: int = PAGE) -> PagedBatch:
-    """One token a sequence, pages one after the other."""
-    need = [position // page + 1 for position in positions]
-    table = torch.full((len(need), max(need)), -1, dtype=torch.int32)
-    first = 0
-    for row, count in enumerate(need):
-        table[row, :count] = torch.arange(first, first + count, dtype=torch.int32)
-        first += count
-    count = len(need)
-    at = torch.arange(count + 1, dtype=torch.int32, device=device)
-    where = torch.tensor(positions, dtype=torch.int32, device=device)
-    return PagedBatch(
-        positions=where,
-        token_seq=at[:-1],
-        page_table=table.to(device),
-        query_start=at,
-        seq_lens=where + 1,
-        page_size=page,
-        token_ids=torch.zeros_like(at[:-1]),
-    )
-
-
-def ops_with(patch: str, device: torch.device) -> Any:
-    settings = Settings(
-        index_topk=512,
-        index_head_dim=INDEX_DIM,
-        head_dim=DIM,
-        rope_dim=ROPE,
-        implementation="torch",
-    )
-    return bind([patch], device=device, dtype=torch.float32, settings=settings)
+SETTINGS = Settings(
+    index_topk=512, index_head_dim=INDEX_DIM, head_dim=DIM, rope_dim=ROPE, implementation="torch"
+)
+NANO = ROOT / "engine" / "checkpoints" / "nano"
+NANO_LENGTHS = {"cpu": (1_000,), "cuda": (1_000, 2_500, 5_500, 11_000)}
 
 
 def site(hidden: int, device: torch.device) -> dict[str, Tensor]:
@@ -110,7 +75,7 @@ def run_mhc(
 
 
 def mhc_figures(device: torch.device, tokens: int) -> list[Figure]:
-    op = ops_with("mhc_bf16", device).mhc_pre
+    op = ops_with("mhc_bf16", device, SETTINGS).mhc_pre
     sites = [site(HIDDEN, device) for _ in range(61)]
     start = torch.randn(tokens, 1, HIDDEN, device=device).bfloat16().float()
     start = start.expand(-1, STREAMS, -1).contiguous()
@@ -138,32 +103,11 @@ def mhc_figures(device: torch.device, tokens: int) -> list[Figure]:
             )
             for n in (21, 43, 61)
         ]
-    found.append(nano_mhc(op, device))
     return found
 
 
-def nano_mhc(op: Callable[..., Any], device: torch.device) -> Figure:
-    """The worst site of the nano checkpoint."""
-    folder = ROOT / "engine" / "checkpoints" / "nano"
-    tensors = {k: v.to(device) for k, v in read_checkpoint(folder).items() if "_hc." in k}
-    worst = 0.0
-    for name in sorted(k.removesuffix(".fn") for k in tensors if k.endswith(".fn")):
-        fn, base, scale = (tensors[f"{name}.{part}"].float() for part in ("fn", "base", "scale"))
-        hidden = fn.shape[1] // STREAMS
-        x = torch.randn(256, STREAMS, hidden, device=device).bfloat16().float()
-        made = op(x, fn, base, scale, **EPS)
-        truth = mhc.mhc_pre(x.double(), fn.double(), base.double(), scale.double(), **EPS)
-        worst = max(worst, *(relative(a, b) for a, b in zip(made, truth, strict=True)))
-    return Figure(
-        "mHC, nano's own weights: worst relative error of y, post or comb of a site",
-        "-",
-        f"{worst:.1e}",
-        "ten sites, random streams",
-    )
-
-
 def splitk_figures(device: torch.device, tokens: int) -> list[Figure]:
-    ops, found = ops_with("splitk_decode", device), []
+    ops, found = ops_with("splitk_decode", device, SETTINGS), []
     for topk in (512, 1024):
         position = 6_000
         batch = decode_batch([position] * tokens, device)
@@ -206,7 +150,7 @@ def splitk_figures(device: torch.device, tokens: int) -> list[Figure]:
 
 
 def index_figures(device: torch.device, tokens: int) -> list[Figure]:
-    ops = ops_with("indexer_triton", device)
+    ops = ops_with("indexer_triton", device, SETTINGS)
     found, jaccards, lost, errors = [], {512: [], 1024: []}, 0, []  # type: ignore[var-annotated]
     for length in LENGTHS:
         batch = decode_batch([length - 1] * tokens, device)
@@ -279,7 +223,7 @@ def indexer_speed(device: torch.device, tokens: int) -> Figure:
     """Scores up to a context limit of 17 times the real length, over scores up to that length."""
     from kernels.gpu.indexer_triton import run_scores
 
-    ops, real, times = ops_with("indexer_triton", device), 7_710, 17
+    ops, real, times = ops_with("indexer_triton", device, SETTINGS), 7_710, 17
     timed = []
     for length in (real, real * times):
         batch = decode_batch([length - 1] * tokens, device)
@@ -301,7 +245,7 @@ def indexer_speed(device: torch.device, tokens: int) -> Figure:
 
 def speed_figures(device: torch.device) -> list[Figure]:
     found = [indexer_speed(device, tokens) for tokens in (32, 512)]
-    op, weights = ops_with("mhc_bf16", device).mhc_pre, site(HIDDEN, device)
+    op, weights = ops_with("mhc_bf16", device, SETTINGS).mhc_pre, site(HIDDEN, device)
     for tokens in (64, 4_096):
         x = torch.randn(tokens, STREAMS, HIDDEN, device=device)
         arguments = (x, *(weights[k] for k in ("fn", "base", "scale")))
@@ -319,7 +263,8 @@ def markdown(figures: list[Figure], device: str) -> str:
         f"On {device}, by",
         f"`python benchmarks/patch_numbers.py --device cuda --table docs/patch-numbers.md`{AT}",
         "shapes (hidden 4096, head dim 512, 64 heads, index 64 x 128) with random inputs spread as",
-        "trained ones are. A dash: nothing was published.",
+        "trained ones are. Nano's own: the weights of the nano checkpoint, on what it computes of",
+        "prompts with one fact among numbered lines. A dash: nothing was published.",
         "",
         "| figure | published | ours | note |",
         "|---|---|---|---|",
@@ -332,6 +277,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--checkpoint", type=Path, default=NANO)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path)
     chosen = parser.parse_args()
@@ -342,6 +288,7 @@ def main() -> None:
     label += f", torch {torch.__version__}"
     figures = mhc_figures(device, chosen.tokens) + splitk_figures(device, min(8, chosen.tokens))
     figures += index_figures(device, min(4, chosen.tokens))
+    figures += nano_figures(chosen.checkpoint, device, NANO_LENGTHS[device.type])
     if device.type == "cuda":
         figures += speed_figures(device)
     table = markdown(figures, label)

@@ -1,7 +1,7 @@
 """The two sublayers of a block on all tokens of one sequence: attention and experts."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -53,28 +53,37 @@ class Sublayers:
     def attention(self, layer: int, x: Tensor) -> Tensor:
         """Attention of one layer on its normed input [T, H]."""
         c, prefix = self.config, f"model.layers.{layer}.self_attn"
-        kind = c.layer_kinds[layer]
         self.record(f"L{layer}.attn_in", x)
-        latent = self._norm(self._project(x, f"{prefix}.q_a_proj"), f"{prefix}.q_a_norm")
-        q = self._project(latent, f"{prefix}.q_b_proj").view(len(x), -1, c.head_dim)
-        kv = self._norm(self._project(x, f"{prefix}.kv_proj"), f"{prefix}.kv_norm")
-        entries, selected = self._compressed(layer, x, latent)
-        o = sparse_attention(
-            self._rotate(rms_norm(q, None, c.rms_norm_eps), kind),
-            self._rotate(kv, kind),
-            entries,
-            selected,
-            self.weight(f"{prefix}.sinks"),
-            positions=self.positions,
-            window=c.sliding_window,
-            m=c.rates[kind] or None,
-            scale=c.head_dim**-0.5,
-        )
-        o = self._rotate(o, kind, inverse=True)
+        o = sparse_attention(**self.attention_inputs(layer, x))
+        o = self._rotate(o, c.layer_kinds[layer], inverse=True)
         w_a, w_b = (self.weight(f"{prefix}.o_{part}_proj.weight") for part in "ab")
         out = grouped_output(o, w_a, w_b, groups=c.o_groups)
         self.record(f"L{layer}.attn_out", out)
         return out
+
+    def attention_inputs(self, layer: int, x: Tensor) -> dict[str, Any]:
+        """Arguments of `sparse_attention`, by name, for the normed input [T, H] of a layer."""
+        c, prefix = self.config, f"model.layers.{layer}.self_attn"
+        kind = c.layer_kinds[layer]
+        latent = self._latent(layer, x)
+        q = self._project(latent, f"{prefix}.q_b_proj").view(len(x), -1, c.head_dim)
+        kv = self._norm(self._project(x, f"{prefix}.kv_proj"), f"{prefix}.kv_norm")
+        entries, selected = self._compressed(layer, x, latent)
+        return {
+            "q": self._rotate(rms_norm(q, None, c.rms_norm_eps), kind),
+            "kv": self._rotate(kv, kind),
+            "entries": entries,
+            "selected": selected,
+            "sinks": self.weight(f"{prefix}.sinks"),
+            "positions": self.positions,
+            "window": c.sliding_window,
+            "m": c.rates[kind] or None,
+            "scale": c.head_dim**-0.5,
+        }
+
+    def index_inputs(self, layer: int, x: Tensor) -> dict[str, Tensor]:
+        """Arguments of `index_scores`, by name, for the normed input [T, H] of a CSA layer."""
+        return self._index_inputs(layer, x, self._latent(layer, x))
 
     def feed_forward(self, layer: int, x: Tensor) -> Tensor:
         """Routed experts plus the shared one on the normed input [T, H]."""
@@ -90,6 +99,11 @@ class Sublayers:
         out = routed + expert(x, *single, limit=limit)
         self.record(f"L{layer}.ffn_out", out)
         return out
+
+    def _latent(self, layer: int, x: Tensor) -> Tensor:
+        """What queries of attention and of the indexer are projected from, [T, R]."""
+        prefix = f"model.layers.{layer}.self_attn"
+        return self._norm(self._project(x, f"{prefix}.q_a_proj"), f"{prefix}.q_a_norm")
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return rms_norm(x, self.weight(f"{name}.weight"), self.config.rms_norm_eps)
@@ -129,18 +143,24 @@ class Sublayers:
 
     def _index(self, layer: int, x: Tensor, latent: Tensor) -> Tensor:
         """Entries that each token reads, int [T, index_topk]."""
-        c, name = self.config, f"model.layers.{layer}.self_attn.compressor.indexer"
-        keys = self._entries(x, name, CSA)
-        q = self._project(latent, f"{name}.q_b_proj").view(len(x), -1, c.index_head_dim)
-        weights = self._project(x, f"{name}.scorer.weights_proj")
-        weights = weights * c.index_head_dim**-0.5 * c.index_n_heads**-0.5
+        c = self.config
         visible = visible_entries(self.positions, c.rates[CSA])
         selected = self.forced.get(f"L{layer}.index_topk")
         if selected is None:
-            scores = index_scores(self._rotate(q, CSA), keys, weights)
+            scores = index_scores(**self._index_inputs(layer, x, latent))
             selected = select(scores, visible, c.index_topk)
         self.record(f"L{layer}.index_topk", selected.int())
         return selected
+
+    def _index_inputs(self, layer: int, x: Tensor, latent: Tensor) -> dict[str, Tensor]:
+        c, name = self.config, f"model.layers.{layer}.self_attn.compressor.indexer"
+        q = self._project(latent, f"{name}.q_b_proj").view(len(x), -1, c.index_head_dim)
+        weights = self._project(x, f"{name}.scorer.weights_proj")
+        return {
+            "q": self._rotate(q, CSA),
+            "keys": self._entries(x, name, CSA),
+            "weights": weights * c.index_head_dim**-0.5 * c.index_n_heads**-0.5,
+        }
 
     def _route(self, layer: int, x: Tensor) -> Routed:
         c, name = self.config, f"model.layers.{layer}.mlp.gate"

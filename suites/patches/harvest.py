@@ -1,8 +1,7 @@
-"""Inputs of patches out of a dump: what the indexer of a running engine really saw.
+"""Inputs of patches out of a dump: what the operations of a running engine really saw.
 
-`L{n}.attn_in` of a request and the checkpoint's weights give the index queries, keys and head
-weights by projection, in float32 and unrounded. `index_outlier` in a dump's metadata is done to the
-weights as the engine did it at load.
+How they follow from its tensors: dumped_layers.py. `index_outlier` in a dump's metadata is done to
+index keys and queries as the engine did it to its weights at load.
 """
 
 import hashlib
@@ -16,13 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from reference.compressor import csa_entries
-from reference.config import CSA, Config
+from reference.config import CSA
 from reference.indexer import index_scores, visible_entries
-from reference.rmsnorm import rms_norm
-from reference.rope import frequencies, rotate
 from reference.safetensors_file import read_safetensors
-from suites.patches.checkpoint import MOST_HEADER_BYTES, Checkpoint
+from suites.patches.checkpoint import MOST_HEADER_BYTES, Checkpoint, ReadModel
+from suites.patches.dumped_layers import DumpedLayers
 from suites.patches.index_inputs import M
 
 ROWS = 24
@@ -75,6 +72,16 @@ class Harvest:
     def _every(self) -> list[Path]:
         return sorted(self.folder.glob("*.safetensors"))
 
+    def layers(self) -> Iterator[DumpedLayers]:
+        """Each dump that is examined, one after the other."""
+        model = ReadModel(self.checkpoint)
+        for path in self.files():
+            rows, metadata = read_safetensors(path)
+            factor = float(metadata.get("index_outlier") or 1.0)
+            ids = metadata.get("token_ids")
+            tokens = None if ids is None else torch.tensor(json.loads(ids))
+            yield DumpedLayers(path.name, model, rows, tokens, factor)
+
     def indexed(self) -> Iterator[Indexed]:
         """What each indexer saw of each dump, where it had to leave entries out.
 
@@ -84,19 +91,15 @@ class Harvest:
         if config.rates[CSA] != M:
             raise ValueError(f"checkpoint: {config.rates[CSA]} tokens an index key; accepted: {M}")
         some = False
-        for path in self.files():
-            tensors, metadata = read_safetensors(path)
-            factor = float(metadata.get("index_outlier") or 1.0)
+        for dump in self.layers():
             for layer, kind in enumerate(config.layer_kinds):
                 if kind != CSA:
                     continue
-                x = tensors.get(f"L{layer}.attn_in")
-                if x is None:
-                    raise ValueError(f"inputs: {path.name} has no tensor 'L{layer}.attn_in'")
-                if len(x) // config.rates[CSA] <= config.index_topk:
+                given = dump.index(layer)
+                if len(given["keys"]) <= config.index_topk:
                     continue
                 some = True
-                yield self._layer(f"{path.stem} layer {layer}", x.float(), layer, factor)
+                yield self._indexed(f"{Path(dump.name).stem} layer {layer}", **given)
         if not some:
             raise ValueError(
                 f"inputs: no dump in {self.folder} has more than {config.index_topk} entries, so"
@@ -104,14 +107,11 @@ class Harvest:
                 f" {config.index_topk * config.rates[CSA]} tokens"
             )
 
-    def _layer(self, where: str, x: Tensor, layer: int, factor: float) -> Indexed:
+    def _indexed(self, where: str, q: Tensor, keys: Tensor, weights: Tensor) -> Indexed:
         c = self.checkpoint.config
-        prefix = f"model.layers.{layer}.self_attn"
-        q, keys, weights = projected(self.checkpoint, c, prefix, x, factor)
         m = c.rates[CSA]
         first = (c.index_topk + 1) * m - 1  # the first token that must leave an entry out
-        spread = torch.linspace(first, len(x) - 1, min(ROWS, len(x) - first)).tolist()
-        rows = torch.tensor(sorted({int(position) for position in spread}))
+        rows = spread(first, len(q))
         visible = visible_entries(rows, m)
         scores = index_scores(q[rows], keys, weights[rows])
         arguments = {
@@ -124,6 +124,12 @@ class Harvest:
         return Indexed(where, arguments, scores, needles_in(scores, visible, c.index_topk))
 
 
+def spread(first: int, tokens: int) -> Tensor:
+    """ROWS positions from `first` to the last of so many tokens, int64; fewer where there are."""
+    even = torch.linspace(first, tokens - 1, min(ROWS, tokens - first)).tolist()
+    return torch.tensor(sorted({int(position) for position in even}))
+
+
 def _metadata(path: Path) -> dict[str, str]:
     """Texts in the header of a safetensors file; {} of anything else."""
     try:
@@ -133,42 +139,6 @@ def _metadata(path: Path) -> dict[str, str]:
         return dict(header.get("__metadata__", {}))
     except (OSError, struct.error, ValueError, AttributeError, TypeError):
         return {}
-
-
-def projected(
-    checkpoint: Checkpoint, c: Config, prefix: str, x: Tensor, factor: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Index queries [T, Ni, Di], keys [E, Di] and head weights [T, Ni] of a layer's input [T, H].
-
-    Args:
-        checkpoint: where the weights are.
-        c: its shape.
-        prefix: of the layer's attention.
-        x: of positions 0 .. T - 1.
-        factor: by which channel 0 of the keys is larger and of the queries smaller.
-    """
-    name, weight = f"{prefix}.compressor.indexer", checkpoint.tensor
-    freqs = frequencies(c.compress_rope_theta, c.qk_rope_head_dim, c.yarn)
-    latent = rms_norm(
-        x @ weight(f"{prefix}.q_a_proj.weight").T,
-        weight(f"{prefix}.q_a_norm.weight"),
-        c.rms_norm_eps,
-    )
-    norm = weight(f"{name}.kv_norm.weight").clone()
-    norm[0] *= factor
-    keys = csa_entries(
-        x @ weight(f"{name}.kv_proj.weight").T,
-        x @ weight(f"{name}.gate_proj.weight").T,
-        weight(f"{name}.position_bias"),
-        norm,
-        eps=c.rms_norm_eps,
-        freqs=freqs,
-    )
-    q = (latent @ weight(f"{name}.q_b_proj.weight").T).view(len(x), -1, c.index_head_dim)
-    q[..., 0] /= factor
-    heads = x @ weight(f"{name}.scorer.weights_proj.weight").T
-    heads = heads * c.index_head_dim**-0.5 * c.index_n_heads**-0.5
-    return rotate(q, torch.arange(len(x)), freqs), keys, heads
 
 
 def needles_in(scores: Tensor, visible: Tensor, topk: int) -> Tensor:

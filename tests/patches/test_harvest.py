@@ -9,6 +9,7 @@ from fidelity.config.settings import resolve_microtests
 from fidelity.errors import Violation
 from fidelity.microtests.results import HARVESTED
 from fidelity.words import Ladder, PatchVerdict
+from reference.config import CSA, read_config
 from reference.dumps import write_dump
 from reference.indexer import select, visible_entries
 from reference.model import Model
@@ -21,6 +22,7 @@ from suites.patches.whole_model import NANO, tokens_of
 from tests.patches.test_broken_twins import microtest
 
 FACTOR = 256.0
+INDEXED = [n for n, kind in enumerate(read_config(NANO).layer_kinds) if kind == CSA]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def examined(harvested, patch, value=""):
 def test_projections_select_what_the_model_selected(dumped):
     tensors, _ = read_safetensors(dumped / "plain.safetensors")
     layers = list(harvest(dumped).indexed())
-    assert [one.where for one in layers] == ["plain layer 2", "plain layer 4"]
+    assert [one.where for one in layers] == [f"plain layer {n}" for n in INDEXED]
     for one in layers:
         rows = one.arguments["positions"]
         assert rows[-1] == len(tensors["embed"]) - 1
@@ -120,9 +122,9 @@ def test_dumps_that_cannot_be_used_are_refused_in_words(dumped, tmp_path):
     (tmp_path / "other.safetensors").unlink()
     meta = {"first_position": "0"}
     write_safetensors(tmp_path / "a.safetensors", {"embed": torch.zeros(3, 4)}, meta)
-    with pytest.raises(ValueError, match=r"a\.safetensors has no tensor 'L2\.attn_in'"):
+    with pytest.raises(ValueError, match=rf"a\.safetensors has no tensor 'L{INDEXED[0]}\.attn_in'"):
         list(harvest(tmp_path).indexed())
-    short = {f"L{n}.attn_in": torch.zeros(9, 256) for n in (2, 4)}
+    short = {f"L{n}.attn_in": torch.zeros(9, 256) for n in INDEXED}
     write_safetensors(tmp_path / "a.safetensors", short, meta)
     with pytest.raises(ValueError, match="nothing had to be selected; accepted: more than 128"):
         list(harvest(tmp_path).indexed())

@@ -1,0 +1,134 @@
+"""What each operation of a model saw, out of the activations that a dump holds.
+
+`L{n}.attn_in` gives attention by projection. `embed` and what each sublayer answered give the
+streams between them, and these the input of the experts: the weights do the rest, in float32.
+Needs torch and the reference alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from reference.mhc import mhc_post, mhc_pre
+from reference.rmsnorm import rms_norm
+from reference.sublayers import Sublayers, Weights
+
+
+class NotDumpedError(ValueError):
+    """A dump lacks what an operation's inputs are made of; the message names it."""
+
+
+class Site(NamedTuple):
+    """One place where streams are mixed: arguments of `mhc_pre`, and what the sublayer gets."""
+
+    where: str
+    arguments: dict[str, Any]
+    normed: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedLayers:
+    """One request of a dump.
+
+    Attributes:
+        name: of the file, for messages.
+        model: weights and shape.
+        rows: tensors of the dump, of positions 0 .. T - 1.
+        token_ids: int64 [T'], T' >= T; None where the dump does not say.
+        index_outlier: by which channel 0 of the index keys is larger and of the index queries
+            smaller than the weights make them.
+    """
+
+    name: str
+    model: Weights
+    rows: Mapping[str, Tensor]
+    token_ids: Tensor | None
+    index_outlier: float = 1.0
+
+    def attention(self, layer: int) -> dict[str, Any]:
+        """Arguments of the reference's `sparse_attention`, of all positions.
+
+        Entries are those that the engine selected, where the dump holds them.
+
+        Raises: NotDumpedError: the layer's input is not there.
+        """
+        x = self._row(f"L{layer}.attn_in")
+        return self._sublayers(x).attention_inputs(layer, x)
+
+    def index(self, layer: int) -> dict[str, Tensor]:
+        """Queries [T, Ni, Di], keys [E, Di] and head weights [T, Ni] of a layer's indexer.
+
+        Raises: NotDumpedError: as `attention`.
+        """
+        x = self._row(f"L{layer}.attn_in")
+        made = self._sublayers(x).index_inputs(layer, x)
+        made["q"][..., 0] /= self.index_outlier
+        made["keys"][..., 0] *= self.index_outlier
+        return made
+
+    def sites(self) -> Iterator[Site]:
+        """Every mixing in order, attention before experts.
+
+        The streams are those that follow from `embed` and the sublayers' answers in the dump.
+
+        Raises: NotDumpedError: one of them is not there.
+        """
+        c = self.model.config
+        streams = self._row("embed")[:, None, :].repeat(1, c.hc_mult, 1)
+        for layer in range(len(c.layer_kinds)):
+            for site, norm, answer in (
+                ("attn_hc", "input_layernorm", "attn_out"),
+                ("ffn_hc", "post_attention_layernorm", "ffn_out"),
+            ):
+                prefix = f"model.layers.{layer}"
+                arguments: dict[str, Any] = {
+                    "streams": streams,
+                    **{p: self.model.weight(f"{prefix}.{site}.{p}") for p in _MIXING},
+                    "rms_eps": c.rms_norm_eps,
+                    "hc_eps": c.hc_eps,
+                    "iters": c.hc_sinkhorn_iters,
+                }
+                y, post, comb = mhc_pre(**arguments)
+                normed = rms_norm(y, self.model.weight(f"{prefix}.{norm}.weight"), c.rms_norm_eps)
+                yield Site(f"layer {layer}, {site}", arguments, normed)
+                streams = mhc_post(self._row(f"L{layer}.{answer}"), streams, post, comb)
+
+    def expert_inputs(self) -> Iterator[tuple[int, Tensor]]:
+        """(layer, normed input [T, H] of its router and experts).
+
+        Raises: NotDumpedError: as `sites`.
+        """
+        for place, site in enumerate(self.sites()):
+            if place % 2:
+                yield place // 2, site.normed
+
+    def tokens(self) -> Tensor:
+        """Token ids int64 [T].
+
+        Raises: NotDumpedError: the dump does not say them.
+        """
+        if self.token_ids is None:
+            raise NotDumpedError(f"inputs: {self.name} has no 'token_ids' in its metadata")
+        return self.token_ids
+
+    def _row(self, name: str) -> Tensor:
+        if name not in self.rows:
+            raise NotDumpedError(f"inputs: {self.name} has no tensor {name!r}")
+        return self.rows[name].float()
+
+    def _sublayers(self, x: Tensor) -> Sublayers:
+        ids = torch.zeros(len(x), dtype=torch.int64)  # attention does not look at them
+        return Sublayers(self.model, ids, _ignore, self._selections())
+
+    def _selections(self) -> dict[str, Tensor]:
+        return {n: rows.long() for n, rows in self.rows.items() if n.endswith(".index_topk")}
+
+
+_MIXING = ("fn", "base", "scale")
+
+
+def _ignore(name: str, rows: Tensor) -> None:
+    """No record is kept."""
