@@ -22,6 +22,8 @@ from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.checkpoint import Checkpoint
 from suites.patches.examination import Examination
 from suites.patches.expert_inputs import LIMIT, plain_experts
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import expert_cases
 
 BLOCK = 16
 KEEP = ("weights", "gate_up", "down")
@@ -107,6 +109,22 @@ def test_compounding(examination: Examination) -> None:
 def test_whole_model(examination: Examination) -> None:
     """All routed experts of a checkpoint in this format: KL at the logits."""
     examination.whole_model(routed_experts=on_cpu(examination, bound(examination).experts))
+
+
+def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
+    """What the experts of a running engine saw, on their weights; its text at the logits."""
+    ops, opening = bound(harvested), harvest.opening()
+    harvested.patch(
+        ops.experts,
+        plain_experts,
+        reference.routed_experts,
+        expert_cases(harvest),
+        dtype=torch.bfloat16,
+        formats=FORMATS,
+        keep=KEEP,
+        calls=lambda: ops.calls["patch.nvfp4_experts"],
+    )
+    harvested.whole_model(opening, routed_experts=on_cpu(harvested, ops.experts))
 
 
 def test_it_runs_only_where_it_is_on(examination: Examination) -> None:
