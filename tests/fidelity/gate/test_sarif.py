@@ -11,9 +11,9 @@ from fidelity.words import Outcome
 from tests.fidelity.gate.ended import place
 from tests.fidelity.synthetic_fork import KERNEL, MICROTEST, edit, write
 
-# Of sarif-schema-2.1.0.json: the objects that are written here, with what each requires (and a region
-# a line, for code hosts) and what of
-# its properties is written (nothing else may stand in it) and, of these, which kind they are.
+# Of sarif-schema-2.1.0.json: the objects that are written here, what each requires (and a region a
+# line, for code hosts), what of its properties is written, and its kind; nothing else may stand
+# in it.
 OBJECTS = {
     "log": (["version", "runs"], {"$schema": "uri", "version": ["2.1.0"], "runs": ["run*"]}),
     "run": (["tool"], {
