@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     train.add_argument("--steps", type=int, default=15_000, help="of the first cycle")
-    train.add_argument("--second-steps", type=int, default=2_000, help="of the second cycle")
+    train.add_argument("--second-steps", type=int, default=4_500, help="of the second cycle")
     train.add_argument(
         "--leg-seconds", type=float, default=math.inf, help="stop after so long; run again to go on"
     )

@@ -42,7 +42,7 @@ class TrainConfig:
     folder: Path
     preset: str = "nano"
     steps: int = 15_000
-    second_steps: int = 2_000
+    second_steps: int = 4_500
     leg_seconds: float = math.inf
     step_tokens: int = 65_536
     muon_rate: float = 0.02

@@ -56,7 +56,7 @@ _RANGES = (
 
 _ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßğşšžčćłąęőűāēīōū"
 SPELLING = ("Spell {w}.", "Spell the word {w}.", "How do you spell {w}?")
-_SPELT, _CUT = 0.12, 0.2
+_SPELT, _CUT = 0.1, 0.34
 
 
 def accented(rng: Rng) -> str:

@@ -85,7 +85,7 @@ def make(rng: Rng, budget: int) -> Conversation:
     conversation.user(rng.choice(kind.requests).format(n=count, w=subject))
     lines = [kind.line(i, subject) for i in range(1, count + 1)]
     why = thinking.doing(rng, f"{count} lines")
-    if rng.random() < 0.55:
+    if rng.random() < 0.45:
         conversation.answer(weighted(lines, kind.separator), reasoning=why)
         return conversation
     text = kind.separator.join(lines)
