@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fidelity.runs.reopening import SHARE
+from fidelity.verdicts.opened import CLASS_TRIALS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -73,6 +76,8 @@ def afforded(
 ) -> Afforded:
     """Return the shortest rows that fit together; the first is always asked.
 
+    A length must also fit once more by itself: after a miss it is asked again as a class.
+
     Args:
         rows: lengths of the sweep, ascending.
         each: trials of each length.
@@ -93,7 +98,7 @@ def afforded(
     kept: list[int] = []
     for row in rows:
         left -= each * row
-        if kept and left < 0:
+        if kept and (left < 0 or CLASS_TRIALS * row > SHARE * room_tokens):
             break
         kept.append(row)
     return Afforded(rows=kept, neighbours=near, note=_note(rows, kept, neighbours, near))

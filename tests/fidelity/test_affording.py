@@ -11,6 +11,8 @@ from fidelity.checks.affording import (
     context_within,
 )
 from fidelity.endpoint.caps import BUDGET_S, LEAST_TOKENS, SWEEP_SHARE, Caps
+from fidelity.runs.reopening import Room
+from fidelity.verdicts.opened import CLASS_TRIALS
 from fidelity.words import Budget
 
 ROWS = [256, 512, 1_024, 2_048, 4_096, 8_192]
@@ -25,7 +27,9 @@ def test_without_a_bound_everything_is_asked_and_nothing_is_said():
     assert (asked.rows, asked.neighbours, asked.note) == (ROWS, 64, "")
 
 
-@pytest.mark.parametrize(("room", "longest"), [(0, 256), (14 * 768, 512), (14 * 767, 256)])
+@pytest.mark.parametrize(
+    ("room", "longest"), [(0, 256), (44 * 512, 512), (44 * 511, 256), (14 * 8_064, 2_048)]
+)
 def test_the_longest_lengths_are_left_away_and_named(room, longest):
     asked = rows_within(room)
     assert asked.rows[-1] == longest
@@ -33,8 +37,18 @@ def test_the_longest_lengths_are_left_away_and_named(room, longest):
     assert "lengths of" in asked.note
 
 
-def test_a_cheap_longer_length_never_stands_for_a_shorter_one():
-    assert rows_within(14 * (256 + 512 + 1_024 + 100)).rows == ROWS[:3]
+def test_a_length_is_asked_only_where_its_class_could_be_asked_again():
+    room = Room(44 * 2_048)
+    assert rows_within(44 * 2_048).rows == ROWS[:4]  # 14 of each would cost 54k of these 90k
+    again = [SimpleNamespace(cost_tokens=2_048)] * CLASS_TRIALS
+    assert [room.admits(again), room.admits(again)] == [True, False]
+
+
+def test_what_is_asked_beside_is_taken_off_first():
+    bare = 14 * sum(ROWS)
+    most = max(bare, 44 * ROWS[-1])
+    assert rows_within(most).rows == ROWS
+    assert rows_within(most, beside_tokens=most - bare + 1).rows == ROWS[:-1]
 
 
 def test_neighbours_are_halved_down_to_the_fewest_that_bear_their_claim():
