@@ -16,6 +16,7 @@ from fidelity.probes.probe import Probe
 from fidelity.records import Control, Trial
 from fidelity.runs.asking import Asks, Job
 from fidelity.runs.deciding import Deciding
+from fidelity.runs.reopening import Room
 from fidelity.verdicts.controls import control_of
 from fidelity.verdicts.decisions import Claim
 from fidelity.verdicts.opened import (
@@ -186,7 +187,8 @@ class Measure(Deciding):
         """Ask `n` fresh probes of every class with a miss; the next decision counts them in.
 
         Call it before deciding. Classes are opened in order of suspicion, and opening stops early
-        only when those asked already fail the claim after Holm over all that missed.
+        only when those asked already fail the claim after Holm over all that missed, or when
+        asking again has cost what a slow server affords; classes left out keep it from passing.
 
         Args:
             trials: of stage 1.
@@ -196,11 +198,16 @@ class Measure(Deciding):
             n: fresh probes a class.
             concurrency: of the probes of one class; the deployment's when not given.
         """
+        room = Room(None if self.planning else self.deployment.client.caps.sweep_tokens)
 
         def asked(name: str) -> list[Trial]:
-            return self.ask(fresh(name, n), arm=f"class {name}", stage=2, concurrency=concurrency)
+            probes = fresh(name, n)
+            if not room.admits(probes):
+                return []
+            return self.ask(probes, arm=f"class {name}", stage=2, concurrency=concurrency)
 
         opened = second_stage(trials, classes, asked, threshold=threshold)
+        self.note(room.note)
         self._opened += opened
         return opened
 

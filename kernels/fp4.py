@@ -8,6 +8,10 @@
 Two codes a byte, the even channel in the low half. Code times block scale is exact in bf16 in both
 formats, so the product is: x rounded to bf16, times these values, summed in fp32, times the factor.
 A block with a value that is not finite reads back as NaN.
+
+Patches of routed experts round the weights once, at their first use, and keep them as they are
+stored. On CUDA the product is a Triton kernel (kernels/gpu/fp4.py) that reads the packed codes; on
+the CPU its arithmetic in torch.
 """
 
 from typing import NamedTuple
@@ -19,6 +23,8 @@ from torch.nn.functional import linear
 from kernels.checks import check_float, check_shape, refuse
 from kernels.index_keys import E8M0_BIAS, E8M0_NAN, FP4_MAX, FP4_MIDPOINTS, SMALLEST_AMAX
 from kernels.index_keys import code_values as code_values_of
+from kernels.patch import Installation, Patch, PatchUnsupported, kernel_patch
+from kernels.prepared import Prepared
 
 BLOCKS = {"mxfp4": 32, "nvfp4": 16}
 E4M3_MAX = 448.0
@@ -125,3 +131,31 @@ def check_product(x: Tensor, stored: Fp4Weights, expert: int) -> None:
     check_shape("x", x, -1, 2 * stored.packed.shape[2])
     if not 0 <= expert < stored.packed.shape[0]:
         refuse("expert", expert, f"0..{stored.packed.shape[0] - 1}")
+
+
+def experts_patch(kind: str, *, summary: str, source: str) -> Patch:
+    """Patch `KIND_experts`: the products with routed experts' weights in this format.
+
+    Args:
+        kind: a format of this module.
+        summary: of the patch, in a few words.
+        source: where it comes from.
+    """
+    name = f"{kind}_experts"
+
+    def install(into: Installation) -> None:
+        if "_expert_product" in into.functions:
+            raise PatchUnsupported(name, "another format of the experts is on already")
+        if into.on_gpu:
+            from kernels.gpu.fp4 import product as run
+        else:
+            run = product
+        stored = Prepared(lambda weights: quantise(weights, kind))
+
+        def counted(x: Tensor, weights: Tensor, expert: int) -> Tensor:
+            into.count()
+            return run(x, stored(weights), expert)
+
+        into.functions["_expert_product"] = counted
+
+    return kernel_patch(name, phase="both", summary=summary, source=source, install=install)

@@ -1,42 +1,12 @@
 """Patch `mxfp4_experts`: routed experts' weights in mxfp4, as DeepSeek-V4 stores them.
 
-The weights are rounded once, at their first use, and kept as they are stored; what is stored and
-what the product computes: kernels/fp4.py. On CUDA the product is a Triton kernel
-(kernels/gpu/fp4.py) that reads the packed codes; on the CPU its arithmetic in torch.
+What is stored and what the product computes: kernels/fp4.py.
 """
 
-from torch import Tensor
+from kernels.fp4 import experts_patch
 
-from kernels.fp4 import Fp4Weights, product, quantise
-from kernels.patch import Installation, PatchUnsupported, kernel_patch
-from kernels.prepared import Prepared
-
-
-def store(weights: Tensor) -> Fp4Weights:
-    """Matrices [E, M, K] in this format."""
-    return quantise(weights, "mxfp4")
-
-
-def _install(into: Installation) -> None:
-    if "_expert_product" in into.functions:
-        raise PatchUnsupported("mxfp4_experts", "another format of the experts is on already")
-    if into.on_gpu:
-        from kernels.gpu.fp4 import product as run
-    else:
-        run = product
-    stored = Prepared(store)
-
-    def counted(x: Tensor, weights: Tensor, expert: int) -> Tensor:
-        into.count()
-        return run(x, stored(weights), expert)
-
-    into.functions["_expert_product"] = counted
-
-
-PATCH = kernel_patch(
-    "mxfp4_experts",
-    phase="both",
+PATCH = experts_patch(
+    "mxfp4",
     summary="routed experts' weights in mxfp4",
     source="DeepSeek-V4 checkpoints (expert_dtype fp4)",
-    install=_install,
 )

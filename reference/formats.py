@@ -81,7 +81,7 @@ def quantise_mxfp4(x: Tensor, *, block: int = 32) -> Quantised:
     The scale is the next power of two not below amax / 6, so that nothing saturates.
     """
     parts = blocks_of(x, block)
-    scale_bytes = encode_e8m0(parts.abs().amax(-1).double() / E2M1_MAX, rule="up")
+    scale_bytes = encode_e8m0(_over(parts.abs().amax(-1).double(), E2M1_MAX), rule="up")
     scaled = parts / decode_e8m0(scale_bytes)[..., None]
     return Quantised(pack_nibbles(encode_e2m1(scaled.nan_to_num()).flatten(-2)), scale_bytes)
 
@@ -113,8 +113,8 @@ def quantise_nvfp4(x: Tensor, *, block: int = 16) -> QuantisedNvfp4:
     parts = blocks_of(x, block)
     amax = parts.abs().amax(-1)
     largest = torch.where(amax.isfinite(), amax, 0.0).max().clamp(min=SMALLEST_AMAX)
-    tensor_scale = largest / (E2M1_MAX * E4M3_MAX)
-    scales = round_e4m3(amax / E2M1_MAX / tensor_scale)
+    tensor_scale = _over(largest, E2M1_MAX * E4M3_MAX)
+    scales = round_e4m3(_over(amax, E2M1_MAX) / tensor_scale)
     scales = torch.where(amax.isfinite(), scales, torch.nan)
     full = (scales * tensor_scale)[..., None]
     scaled = torch.where(full > 0, parts / full, 0.0)
@@ -155,8 +155,13 @@ def _amax(parts: Tensor) -> Tensor:
     return torch.where(amax.isfinite(), amax.clamp(min=SMALLEST_AMAX), torch.nan)
 
 
+def _over(x: Tensor, number: float) -> Tensor:
+    """Divide as IEEE does: by a Python number, CUDA multiplies with the rounded reciprocal."""
+    return x / torch.full_like(x, number)
+
+
 def _scales(parts: Tensor, limit: float, kind: str) -> Tensor:
-    scales = _amax(parts) / limit
+    scales = _over(_amax(parts), limit)
     if kind == "e8m0":
         return decode_e8m0(encode_e8m0(scales, rule="up"))
     if kind != "fp32":

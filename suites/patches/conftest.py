@@ -19,6 +19,7 @@ from fidelity.errors import ConfigError  # noqa: E402
 from fidelity.microtests.findings import line_of  # noqa: E402
 from fidelity.microtests.results import HARVESTED, SYNTHETIC  # noqa: E402
 from suites.patches.checkpoint import Checkpoint  # noqa: E402
+from suites.patches.dumped_layers import NotHarvestedError  # noqa: E402
 from suites.patches.examination import Examination, Examinations  # noqa: E402
 from suites.patches.harvest import Harvest  # noqa: E402
 from suites.patches.whole_model import NANO  # noqa: E402
@@ -122,6 +123,16 @@ def harvested(request: pytest.FixtureRequest, harvest: Harvest) -> Examination:
     """Return the examination of this file's patch on harvested inputs."""
     every = request.config.stash[_ALL]
     return every.of(_patch_of(request.path), HARVESTED, harvest.label)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """A test whose inputs do not follow from the dumps is skipped; the verdict says why."""
+    try:
+        return (yield)
+    except NotHarvestedError as error:
+        item.config.stash[_ALL].not_harvested(_patch_of(item.path), str(error))
+        pytest.skip(str(error))
 
 
 @pytest.hookimpl(wrapper=True)

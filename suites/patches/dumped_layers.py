@@ -17,8 +17,8 @@ from reference.rmsnorm import rms_norm
 from reference.sublayers import Sublayers, Weights
 
 
-class NotDumpedError(ValueError):
-    """A dump lacks what an operation's inputs are made of; the message names it."""
+class NotHarvestedError(ValueError):
+    """The inputs of an operation do not follow from these dumps; the message says why not."""
 
 
 class Site(NamedTuple):
@@ -53,17 +53,17 @@ class DumpedLayers:
 
         Entries are those that the engine selected, where the dump holds them.
 
-        Raises: NotDumpedError: the layer's input is not there.
+        Raises: ValueError: the layer's input is not there, so that this is no dump.
         """
-        x = self._row(f"L{layer}.attn_in")
+        x = self._input(layer)
         return self._sublayers(x).attention_inputs(layer, x)
 
     def index(self, layer: int) -> dict[str, Tensor]:
         """Queries [T, Ni, Di], keys [E, Di] and head weights [T, Ni] of a layer's indexer.
 
-        Raises: NotDumpedError: as `attention`.
+        Raises: ValueError: as `attention`.
         """
-        x = self._row(f"L{layer}.attn_in")
+        x = self._input(layer)
         made = self._sublayers(x).index_inputs(layer, x)
         made["q"][..., 0] /= self.index_outlier
         made["keys"][..., 0] *= self.index_outlier
@@ -74,7 +74,7 @@ class DumpedLayers:
 
         The streams are those that follow from `embed` and the sublayers' answers in the dump.
 
-        Raises: NotDumpedError: one of them is not there.
+        Raises: NotHarvestedError: one of them is not there.
         """
         c = self.model.config
         streams = self._row("embed")[:, None, :].repeat(1, c.hc_mult, 1)
@@ -99,24 +99,37 @@ class DumpedLayers:
     def expert_inputs(self) -> Iterator[tuple[int, Tensor]]:
         """(layer, normed input [T, H] of its router and experts).
 
-        Raises: NotDumpedError: as `sites`.
+        Raises: NotHarvestedError: as `sites`.
         """
         for place, site in enumerate(self.sites()):
             if place % 2:
                 yield place // 2, site.normed
 
-    def tokens(self) -> Tensor:
-        """Token ids int64 [T].
+    def routed_to(self, layer: int) -> Tensor:
+        """Experts int64 [T, K] that each token went to.
 
-        Raises: NotDumpedError: the dump does not say them.
+        Raises: NotHarvestedError: the dump does not say it.
+        """
+        return self._row(f"L{layer}.moe_topk").long()
+
+    def tokens(self) -> Tensor:
+        """Token ids, int64.
+
+        Raises: NotHarvestedError: the dump does not say them.
         """
         if self.token_ids is None:
-            raise NotDumpedError(f"inputs: {self.name} has no 'token_ids' in its metadata")
+            raise NotHarvestedError(f"inputs: {self.name} has no 'token_ids' in its metadata")
         return self.token_ids
+
+    def _input(self, layer: int) -> Tensor:
+        name = f"L{layer}.attn_in"
+        if name not in self.rows:
+            raise ValueError(f"inputs: {self.name} has no tensor {name!r}")
+        return self.rows[name].float()
 
     def _row(self, name: str) -> Tensor:
         if name not in self.rows:
-            raise NotDumpedError(f"inputs: {self.name} has no tensor {name!r}")
+            raise NotHarvestedError(f"inputs: {self.name} has no tensor {name!r}")
         return self.rows[name].float()
 
     def _sublayers(self, x: Tensor) -> Sublayers:

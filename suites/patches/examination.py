@@ -14,7 +14,15 @@ import kernels
 from fidelity.config.settings import MicrotestSettings
 from fidelity.errors import Violation
 from fidelity.microtests.judge import judge
-from fidelity.microtests.results import SYNTHETIC, Check, Curve, PatchReport, Point, Scope
+from fidelity.microtests.results import (
+    HARVESTED,
+    SYNTHETIC,
+    Check,
+    Curve,
+    PatchReport,
+    Point,
+    Scope,
+)
 from fidelity.microtests.verdict_files import code_hash, save
 from fidelity.statistics.ladder import Difference, rung
 from fidelity.tensors import (
@@ -106,13 +114,17 @@ class Examination:
         )
         self.take(compounding_checks(candidate, reference, stack, where="stack"))
 
-    def whole_model(self, **replacements: Any) -> None:
+    def whole_model(self, tokens: Tensor | None = None, /, **replacements: Any) -> None:
         """Ask the question of format at the logits of a checkpoint, with an op replaced.
+
+        Args:
+            tokens: ids of the text; numbered lines where none is given.
+            replacements: functions of the reference, by name.
 
         Raises:
             Violation: the logits move beyond the margin.
         """
-        self.take(whole_model_checks(replacements, self.checkpoint))
+        self.take(whole_model_checks(replacements, self.checkpoint, tokens))
 
     def ran(self, on: kernels.Ops, off: kernels.Ops, op: str) -> None:
         """Prove that the patch is bound and has run, and that nothing of it is there when off.
@@ -244,6 +256,7 @@ class Examinations:
         self.settings = settings
         self.folder = (settings.run_dir or Path("runs")) / "patches"
         self._by_name: dict[tuple[str, str], Examination] = {}
+        self._not_harvested: dict[str, str] = {}
 
     def of(self, name: str, source: str = SYNTHETIC, data: str = "") -> Examination:
         """Return the examination of this patch on such inputs, begun at its first test."""
@@ -253,10 +266,23 @@ class Examinations:
             self._by_name[name, source] = begun
         return begun
 
+    def not_harvested(self, name: str, why: str) -> None:
+        """Remember why the dumps that were given hold no inputs of this patch."""
+        self._not_harvested.setdefault(name, why)
+
     def conclude(self) -> list[PatchReport]:
         """Judge every patch, write each verdict to its file, and return them, the worst first."""
         reports = [report for e in self._by_name.values() if (report := e.conclude()) is not None]
+        if self.settings.inputs is not None:
+            harvested = {report.name for report in reports if report.source == HARVESTED}
+            reports = [r if r.name in harvested else self._alone(r) for r in reports]
         for report in reports:
             save(report, self.folder)
         order = list(PatchVerdict)[::-1]
         return sorted(reports, key=lambda report: (order.index(report.verdict), report.name))
+
+    def _alone(self, report: PatchReport) -> PatchReport:
+        """The verdict, which says that the given dumps had no part in it."""
+        why = self._not_harvested.get(report.name, "no tensor of a dump is an input of it")
+        reason = f"{report.reason}; synthetic inputs alone were examined: {why}"
+        return msgspec.structs.replace(report, reason=reason)

@@ -19,8 +19,9 @@ from reference.config import CSA
 from reference.indexer import index_scores, visible_entries
 from reference.safetensors_file import read_safetensors
 from suites.patches.checkpoint import MOST_HEADER_BYTES, Checkpoint, ReadModel
-from suites.patches.dumped_layers import DumpedLayers
+from suites.patches.dumped_layers import DumpedLayers, NotHarvestedError
 from suites.patches.index_inputs import M
+from suites.patches.whole_model import TOKENS, held_whole
 
 ROWS = 24
 """Queries of a layer that are examined: the last token, and others spread evenly before it."""
@@ -81,6 +82,19 @@ class Harvest:
             ids = metadata.get("token_ids")
             tokens = None if ids is None else torch.tensor(json.loads(ids))
             yield DumpedLayers(path.name, model, rows, tokens, factor)
+
+    def opening(self) -> Tensor:
+        """Token ids of the first dump, for its text at the logits; TOKENS at most.
+
+        Raises: NotHarvestedError: the dump does not say them, or the checkpoint is too large.
+        """
+        folder = self.checkpoint.folder
+        if held_whole(folder) != folder:
+            raise NotHarvestedError(
+                f"checkpoint: {folder.name} is too large to be run as a whole, so that the dumped"
+                " text has no logits"
+            )
+        return next(self.layers()).tokens()[:TOKENS]
 
     def indexed(self) -> Iterator[Indexed]:
         """What each indexer saw of each dump, where it had to leave entries out.

@@ -23,6 +23,9 @@ from reference.fp8_kv import round_kv_rows
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.decode_inputs import true_sequences
 from suites.patches.examination import Examination
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import row_cases
+from suites.patches.harvested_selection import settings_of
 from suites.patches.paged import Pages
 from suites.patches.synthetic import head, normal, rms, structured
 
@@ -139,6 +142,34 @@ def test_compounding(examination: Examination) -> None:
 def test_whole_model(examination: Examination) -> None:
     """All window rows and entries of a checkpoint in this format: KL at the logits."""
     store = on_cpu(examination, storing(bound(examination).store_window))
+    examination.whole_model(sparse_attention=over_stored(store))
+
+
+def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
+    """Window rows and entries of a running engine, to the bit; its text at the logits."""
+    settings, opening = settings_of(harvest), harvest.opening()
+    ops = bound(harvested, settings=settings)
+    plain = settings.head_dim - settings.rope_dim
+    block = next(block for block in (64, 32, 16) if plain % block == 0)
+
+    def declared(kv: Tensor) -> Tensor:
+        return round_kv_rows(kv, rope_dim=settings.rope_dim, block=block)
+
+    harvested.patch(
+        storing(ops.store_window),
+        same,
+        same,
+        row_cases(harvest),
+        dtype=torch.float32,
+        formats={"kv": declared},
+        calls=lambda: ops.calls["patch.fp8_kv"],
+    )
+    stored = over_stored(on_cpu(harvested, storing(ops.store_window)))
+    harvested.whole_model(opening, sparse_attention=stored)
+
+
+def over_stored(store: Op) -> Op:
+    """The reference's attention over rows that were stored."""
 
     def attention(
         q: Tensor,
@@ -151,7 +182,7 @@ def test_whole_model(examination: Examination) -> None:
         kept = store(entries) if entries is not None and len(entries) else entries
         return true_attention(q, store(kv), kept, selected, sinks, **options)
 
-    examination.whole_model(sparse_attention=attention)
+    return attention
 
 
 def test_attention_reads_what_was_stored(examination: Examination) -> None:

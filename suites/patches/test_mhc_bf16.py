@@ -21,6 +21,8 @@ from reference import mhc as reference
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.checkpoint import Checkpoint
 from suites.patches.examination import Examination
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import mixing_cases
 from suites.patches.synthetic import bf16, head, normal, rms, structured
 
 EPS = {"rms_eps": 1e-6, "hc_eps": 1e-4}
@@ -152,6 +154,22 @@ def test_compounding(examination: Examination) -> None:
 def test_whole_model(examination: Examination) -> None:
     """Every mixing of a checkpoint in bf16: KL at the logits."""
     examination.whole_model(mhc_pre=on_cpu(examination, bound(examination).mhc_pre))
+
+
+def test_harvested_streams(harvested: Examination, harvest: Harvest) -> None:
+    """Streams of a running engine at every site, on its weights; its text at the logits."""
+    ops, opening = bound(harvested), harvest.opening()
+    harvested.patch(
+        ops.mhc_pre,
+        plain.mhc_pre,
+        reference.mhc_pre,
+        mixing_cases(harvest),
+        dtype=torch.float32,
+        formats=FORMATS,
+        keep=KEEP,
+        calls=lambda: ops.calls["patch.mhc_bf16"],
+    )
+    harvested.whole_model(opening, mhc_pre=on_cpu(harvested, ops.mhc_pre))
 
 
 def test_it_runs_only_where_it_is_on(examination: Examination) -> None:

@@ -21,6 +21,8 @@ from kernels.baseline import moe as plain
 from reference import routing as reference
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.examination import Examination
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import routing_cases
 from suites.patches.paged import token_batch
 from suites.patches.synthetic import head, normal, rms, structured
 
@@ -180,6 +182,32 @@ def test_whole_model(examination: Examination) -> None:
     examination.whole_model(
         route_learned=on_cpu(examination, learned(route)),
         route_hashed=on_cpu(examination, hashed_with_ids(route)),
+    )
+
+
+def test_harvested_routing(harvested: Examination, harvest: Harvest) -> None:
+    """What the routers of a running engine saw, on their weights; its text at the logits."""
+    ops, opening = bound(harvested), harvest.opening()
+    for hash_, op, theirs, truth in (
+        (False, learned, learned(plain.route), reference.route_learned),
+        (True, hashed, hashed(plain.route), true_hashed),
+    ):
+        cases = routing_cases(harvest, hashed=hash_)
+        if cases:
+            harvested.patch(
+                op(ops.route),
+                theirs,
+                truth,
+                cases,
+                dtype=torch.float32,
+                keep=KEEP,
+                selects=None if hash_ else Selects(scores=true_scores),
+                calls=lambda: counted(ops),
+            )
+    harvested.whole_model(
+        opening,
+        route_learned=on_cpu(harvested, learned(ops.route)),
+        route_hashed=on_cpu(harvested, hashed_with_ids(ops.route)),
     )
 
 

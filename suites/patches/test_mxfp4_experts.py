@@ -9,93 +9,43 @@ Cost: about 8 s on one core.
 Needs: nothing but this package; a GPU with --fidelity-device=cuda.
 """
 
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import Tensor
+from typing import Any
 
-from fidelity.tensors import Case
-from reference import experts as reference
+from hypothesis import given
+
+from reference import mxfp4_experts as reference
 from reference.formats import round_mxfp4
 from suites.patches import expert_inputs
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.checkpoint import Checkpoint
 from suites.patches.examination import Examination
-from suites.patches.expert_inputs import LIMIT, plain_experts
+from suites.patches.fp4_experts import SHAPES, Fp4Experts
+from suites.patches.harvest import Harvest
 
-BLOCK = 32
-KEEP = ("weights", "gate_up", "down")
-
-
-def mxfp4(weights: Tensor) -> Tensor:
-    """Each expert's matrix by itself, to the format and back."""
-    return torch.stack([round_mxfp4(matrix) for matrix in weights])
-
-
-FORMATS = {"gate_up": mxfp4, "down": mxfp4}
+MXFP4 = Fp4Experts("mxfp4", block=32, rounding=round_mxfp4)
 
 
 def test_structured_inputs(examination: Examination) -> None:
     """Clamped and not; noise, outliers, sparse and equal rows, all sizes; NaN and Inf."""
-    ops = bound(examination)
-    examination.patch(
-        ops.experts,
-        plain_experts,
-        reference.routed_experts,
-        expert_inputs.cases(examination.generator(), 24, 5, 3 * BLOCK, 2 * BLOCK),
-        dtype=torch.bfloat16,
-        formats=FORMATS,
-        keep=KEEP,
-        row_inputs=("x", "ids", "weights"),
-        special=("x",),
-        calls=lambda: ops.calls["patch.mxfp4_experts"],
-    )
+    MXFP4.structured(examination)
 
 
-@given(
-    tokens=st.integers(1, 30),
-    experts=st.integers(2, 5),
-    inner=st.integers(1, 5),
-    hidden=st.integers(1, 5),
-    size=st.sampled_from([1e-4, 1.0, 1e4]),
-)
-def test_irregular_shapes(
-    examination: Examination, tokens: int, experts: int, inner: int, hidden: int, size: float
-) -> None:
+@given(**SHAPES)
+def test_irregular_shapes(examination: Examination, **shape: Any) -> None:
     """Any number of tokens, experts and blocks; weights of any size."""
-    generator = examination.generator()
-    weights = expert_inputs.weights_of(generator, experts, inner * BLOCK, hidden * BLOCK)
-    weights = {name: value * size for name, value in weights.items()}
-    weights["gate_up"][0, 0, :BLOCK] = 0
-    arguments = {
-        "x": torch.randn(tokens, hidden * BLOCK, generator=generator),
-        **expert_inputs.routing(generator, tokens, experts, 2),
-        **weights,
-        "limit": LIMIT,
-    }
-    examination.patch(
-        bound(examination).experts,
-        plain_experts,
-        reference.routed_experts,
-        Case(f"{tokens} tokens, {experts} experts {hidden}x{inner} blocks, x{size}", arguments),
-        dtype=torch.bfloat16,
-        formats=FORMATS,
-        keep=KEEP,
-    )
+    MXFP4.irregular(examination, **shape)
 
 
 def test_weights_of_the_checkpoint(examination: Examination, checkpoint: Checkpoint) -> None:
     """Experts of the first, the middle and the last layer, on synthetic rows."""
-    examination.patch(
-        bound(examination).experts,
-        plain_experts,
-        reference.routed_experts,
-        expert_inputs.checkpoint_cases(examination.generator(), checkpoint, 24),
-        dtype=torch.bfloat16,
-        formats=FORMATS,
-        keep=KEEP,
-        data=f"synthetic rows on weights of {checkpoint.folder.name}",
-    )
+    MXFP4.weights_of(examination, checkpoint)
+
+
+def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
+    """What the experts of a running engine saw, on their weights; its text at the logits."""
+    opening = harvest.opening()
+    MXFP4.harvested(harvested, harvest)
+    harvested.whole_model(opening, routed_experts=on_cpu(harvested, bound(harvested).experts))
 
 
 def test_compounding(examination: Examination) -> None:

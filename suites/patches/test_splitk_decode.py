@@ -24,6 +24,9 @@ from reference.fp8_kv import round_kv_rows
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.decode_inputs import paged_attention, plain_bf16, sequences, true_sequences
 from suites.patches.examination import Examination
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import decode_cases
+from suites.patches.harvested_selection import settings_of
 from suites.patches.synthetic import bf16, head, normal, rms
 
 HEADS, DIM, WINDOW = 5, 48, 40
@@ -153,6 +156,31 @@ def test_compounding(examination: Examination) -> None:
 def test_whole_model(examination: Examination) -> None:
     """All attention of a checkpoint as if each token were decoded: KL at the logits."""
     op = on_cpu(examination, paged_attention(bound(examination).sparse_attention))
+    examination.whole_model(sparse_attention=decoded(op))
+
+
+def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
+    """Queries, window rows, entries and selections of a running engine; its text at the logits."""
+    ops, opening = bound(harvested, settings=settings_of(harvest)), harvest.opening()
+    op = paged_attention(ops.sparse_attention)
+    for compressed in (False, True):
+        cases = decode_cases(harvest, compressed=compressed)
+        if cases:
+            harvested.patch(
+                op,
+                plain_bf16,
+                true_sequences,
+                cases,
+                dtype=torch.bfloat16,
+                formats={name: f for name, f in FORMATS.items() if name != "entries" or compressed},
+                keep=("sinks",),
+                calls=lambda: ops.calls["patch.splitk_decode"],
+            )
+    harvested.whole_model(opening, sparse_attention=decoded(on_cpu(harvested, op)))
+
+
+def decoded(op: Op) -> Op:
+    """The op in the place of the reference's, as if each token were decoded."""
 
     def attention(
         q: Tensor,
@@ -181,7 +209,7 @@ def test_whole_model(examination: Examination) -> None:
             )
         return torch.cat(made)
 
-    examination.whole_model(sparse_attention=attention)
+    return attention
 
 
 def test_it_runs_only_where_it_is_on(examination: Examination) -> None:

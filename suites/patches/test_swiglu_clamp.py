@@ -22,6 +22,8 @@ from suites.patches import expert_inputs
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.examination import Examination
 from suites.patches.expert_inputs import LIMIT, plain_experts
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import clamped_frac, expert_cases, shared_expert_cases
 from suites.patches.synthetic import normal, structured
 
 KEEP = ("weights",)
@@ -116,6 +118,33 @@ def test_compounding(examination: Examination) -> None:
 def test_whole_model(examination: Examination) -> None:
     """All routed experts of a checkpoint: KL at the logits."""
     examination.whole_model(routed_experts=on_cpu(examination, bound(examination).experts))
+
+
+def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
+    """What the experts of a running engine saw, on their weights; its text at the logits."""
+    ops, opening = bound(harvested), harvest.opening()
+    cases = expert_cases(harvest)
+    for op, theirs, truth, given_ in (
+        (ops.experts, plain_experts, reference.routed_experts, cases),
+        (
+            shared(ops.shared_expert),
+            shared(plain.shared_expert),
+            reference.expert,
+            shared_expert_cases(harvest),
+        ),
+    ):
+        harvested.patch(
+            op,
+            theirs,
+            truth,
+            given_,
+            dtype=torch.float32,
+            keep=KEEP,
+            must_differ=op is ops.experts,
+            calls=lambda: ops.calls["patch.swiglu_clamp"],
+        )
+    harvested.report("share of activations that are clamped", max(map(clamped_frac, cases)))
+    harvested.whole_model(opening, routed_experts=on_cpu(harvested, ops.experts))
 
 
 def test_it_runs_only_where_it_is_on(examination: Examination) -> None:

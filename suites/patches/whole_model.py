@@ -61,27 +61,34 @@ def tokens_of(folder: Path) -> Tensor:
     return torch.tensor(ids[:TOKENS])
 
 
-@lru_cache(maxsize=2)
-def truth_of(folder: Path) -> Tensor:
+@lru_cache(maxsize=4)
+def truth_of(folder: Path, tokens: tuple[int, ...]) -> Tensor:
     """Logits [T, V] of the model as it is."""
-    return model_of(folder).forward(tokens_of(folder))
+    return model_of(folder).forward(torch.tensor(tokens))
 
 
 def whole_model_checks(
-    replacements: Mapping[str, Callable[..., Any]], folder: Path
+    replacements: Mapping[str, Callable[..., Any]], folder: Path, tokens: Tensor | None = None
 ) -> tuple[Check, ...]:
     """KL at the logits of the model with these functions of the reference replaced.
 
+    Args:
+        replacements: functions by name.
+        folder: the checkpoint.
+        tokens: ids of the text; numbered lines where none is given.
+
     Raises: ValueError: the model calls no function of that name.
     """
-    model, tokens = model_of(folder), tokens_of(folder)
+    model = model_of(folder)
+    tokens = tokens_of(folder) if tokens is None else tokens
     originals = {name: _original(name) for name in replacements}
     with _replaced(replacements):
         made = model.forward(tokens)
     with _replaced({name: in_bf16(op) for name, op in originals.items()}):
         null = model.forward(tokens)
+    truth = truth_of(folder, tuple(tokens.tolist()))
     where = f"{folder.name}, {tokens.numel()} tokens"
-    return logit_checks(made, null, truth_of(folder), name="whole model", where=where)
+    return logit_checks(made, null, truth, name="whole model", where=where)
 
 
 def _original(name: str) -> Callable[..., Any]:

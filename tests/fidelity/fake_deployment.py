@@ -18,6 +18,7 @@ from fidelity.words import Score
 class FakeClient:
     def __init__(self):
         self.epochs = SimpleNamespace(epoch=0)
+        self.caps = SimpleNamespace(sweep_tokens=None)
         self.asked = []
 
     async def answer(self, key, right, delay_s):

@@ -221,6 +221,14 @@ class TestBlocks:
         once = self.FORMATS[form](torch.randn(50, 64, generator=torch.Generator().manual_seed(2)))
         torch.testing.assert_close(self.FORMATS[form](once), once, rtol=1e-6, atol=0)
 
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    @pytest.mark.parametrize("form", FORMATS)
+    def test_a_gpu_rounds_as_the_cpu_does(self, form) -> None:
+        """With a reciprocal instead of a division, values on a tie go the other way."""
+        noise = torch.randn(2000, 64, generator=torch.Generator().manual_seed(3))
+        x = noise.bfloat16().float()  # short values, so that many lie on a tie
+        assert torch.equal(self.FORMATS[form](x.cuda()).cpu(), self.FORMATS[form](x))
+
     def test_refuses_blocks_that_do_not_divide(self) -> None:
         with pytest.raises(ValueError, match="block: 32 for 48 channels"):
             round_mxfp4(torch.ones(1, 48))

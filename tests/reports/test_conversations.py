@@ -7,7 +7,7 @@ from fidelity.records import AnyRecord, ToolCall
 from fidelity.words import Outcome
 from reports.view import report_of
 from reports.view_dialogue import conversation_of
-from tests.reports import runs
+from tests.reports import hostile, pieces, runs
 from tests.reports.page import Node, read
 
 
@@ -47,7 +47,7 @@ def test_a_failure_says_where_it_was_lost() -> None:
 
 
 def test_messages_of_the_request_before_are_not_shown_twice() -> None:
-    talk = conversation_of(runs.dialogue(1, runs.RENDER))
+    talk = conversation_of(pieces.dialogue(1, pieces.RENDER))
     assert [(turn.side, turn.pieces[0][0]) for turn in talk.requests[1].turns] == [
         ("remark", "2 messages as in the request before"),
         ("asked", "What is my cat called?"),
@@ -62,8 +62,8 @@ def test_the_right_answer_is_marked_wherever_it_stands() -> None:
 
 def test_a_needle_deep_in_a_long_text_stays_in_sight() -> None:
     prompt = f"{'filler ' * 3000}The code is 48151623. {'filler ' * 3000}"
-    trial = runs.needle(
-        1, 512, ok=False, expected="48151623", exchanges=(runs.exchange(prompt, "no"),)
+    trial = pieces.needle(
+        1, 512, ok=False, expected="48151623", exchanges=(pieces.exchange(prompt, "no"),)
     )
     (turn, _) = conversation_of(trial).requests[0].turns
     text = "".join(piece for piece, _ in turn.pieces)
@@ -81,8 +81,8 @@ def test_a_failure_without_any_right_trial_has_no_control_and_says_so() -> None:
 
 
 def test_without_another_arm_the_nearest_right_trial_is_the_comparison() -> None:
-    trials = [runs.needle(n, 1024 + n, ok=n != 4) for n in range(20)]
-    finding = runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials, threshold=0.999)
+    trials = [pieces.needle(n, 1024 + n, ok=n != 4) for n in range(20)]
+    finding = pieces.rate_finding(pieces.NEEDLE.format(1024), "recall", trials, threshold=0.999)
     (pair,) = report_of([*trials, finding]).pairs
     assert pair.control_label == "The nearest trial that went right"
     assert pair.control is not None
@@ -99,11 +99,11 @@ def test_the_nearest_trial_is_near_in_length_and_alike_in_kind_whatever_its_resi
             "residue_16": length % 16,
         }
 
-    lost = runs.needle(1, 8139, ok=False, cell=axes(8139, "key value"))
-    same_residue = runs.needle(2, 203, cell=axes(203, "single"))
-    near = runs.needle(3, 8140, cell=axes(8140, "key value"))
+    lost = pieces.needle(1, 8139, ok=False, cell=axes(8139, "key value"))
+    same_residue = pieces.needle(2, 203, cell=axes(203, "single"))
+    near = pieces.needle(3, 8140, cell=axes(8140, "key value"))
     trials = [lost, same_residue, near]
-    finding = runs.rate_finding(lost.claim, "recall", trials, outcome=Outcome.FAIL)
+    finding = pieces.rate_finding(lost.claim, "recall", trials, outcome=Outcome.FAIL)
     records = [msgspec.structs.replace(trial, claim=lost.claim) for trial in trials]
     (pair,) = report_of([*records, finding]).pairs
     assert pair.control is not None
@@ -112,18 +112,18 @@ def test_the_nearest_trial_is_near_in_length_and_alike_in_kind_whatever_its_resi
 
 def test_what_the_journal_cut_is_counted_with_what_the_page_cuts() -> None:
     kept = f"{'a' * 1333} ... [22000 characters] ... {'b' * 666}"
-    talk = conversation_of(runs.needle(1, 512, exchanges=(runs.exchange(kept, "yes"),)))
+    talk = conversation_of(pieces.needle(1, 512, exchanges=(pieces.exchange(kept, "yes"),)))
     (text, _) = talk.requests[0].turns[0].pieces[0]
     assert f"… [{22_000 + 1333 + 666 - 466 - 233:,} characters not shown] …" in text
 
 
 def test_fresh_probes_of_a_class_are_no_control() -> None:
-    trials = [runs.needle(n, 1024 + n, ok=n != 4) for n in range(20)]
+    trials = [pieces.needle(n, 1024 + n, ok=n != 4) for n in range(20)]
     fresh = [
-        runs.needle(4, 1028, id=f"f{n}", key=f"f{n}", stage=2, arm="class residue_4=0")
+        pieces.needle(4, 1028, id=f"f{n}", key=f"f{n}", stage=2, arm="class residue_4=0")
         for n in range(3)
     ]
-    finding = runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials, threshold=0.999)
+    finding = pieces.rate_finding(pieces.NEEDLE.format(1024), "recall", trials, threshold=0.999)
     report = report_of([*trials, *fresh, finding])
     assert report.pairs[0].control_label == "The nearest trial that went right"
     assert report.cards[0].evidence[0] == (
@@ -138,13 +138,13 @@ def test_hostile_text_is_shown_as_text() -> None:
     assert "<img" not in html
     assert html.count("</script>") == 1
     page = conversations(runs.hostile())
-    assert runs.HOSTILE in page.text
+    assert hostile.HOSTILE in page.text
     assert "{{ 7*7 }}" in page.text
 
 
 def test_right_to_left_text_keeps_to_its_bubble() -> None:
     page = conversations(runs.hostile())
-    bubbles = [node for node in page.every("div", "bubble") if runs.RTL in node.text]
+    bubbles = [node for node in page.every("div", "bubble") if hostile.RTL in node.text]
     assert bubbles
     assert {node.attributes["dir"] for node in bubbles} == {"auto"}
 
@@ -159,8 +159,8 @@ def test_characters_that_hide_or_turn_text_are_spelled_out() -> None:
 
 
 def test_a_very_long_answer_is_cut_to_its_ends() -> None:
-    trial = runs.needle(
-        1, 512, ok=False, exchanges=(runs.exchange("q", f"start{'x' * 100_000}end"),)
+    trial = pieces.needle(
+        1, 512, ok=False, exchanges=(pieces.exchange("q", f"start{'x' * 100_000}end"),)
     )
     answer = conversation_of(trial).requests[0].turns[-1]
     (text, _) = answer.pieces[0]
@@ -171,7 +171,7 @@ def test_a_very_long_answer_is_cut_to_its_ends() -> None:
 
 def test_a_conversation_of_many_turns_shows_both_ends_in_short_bubbles() -> None:
     messages = tuple({"role": "user", "content": f"{n} {'x' * 900}"} for n in range(60))
-    trial = runs.needle(1, 512, exchanges=(runs.exchange("", "a", messages=messages),) * 12)
+    trial = pieces.needle(1, 512, exchanges=(pieces.exchange("", "a", messages=messages),) * 12)
     talk = conversation_of(trial)
     assert [request.title[:3] for request in talk.requests] == [
         "1. ", "2. ", "7. ", "8. ", "9. ", "10.", "11.", "12."
@@ -187,10 +187,10 @@ def test_a_conversation_of_many_turns_shows_both_ends_in_short_bubbles() -> None
 def test_reasoning_tool_calls_and_errors_have_their_own_place() -> None:
     call = ToolCall(name="write_file", arguments='{"path": "a.html"}')
     exchanges = (
-        runs.exchange("write", "", reasoning="This is the first message.", tool_calls=(call,)),
-        runs.exchange("again", "", error="the stream broke after 3 chunks"),
+        pieces.exchange("write", "", reasoning="This is the first message.", tool_calls=(call,)),
+        pieces.exchange("again", "", error="the stream broke after 3 chunks"),
     )
-    talk = conversation_of(runs.needle(1, 512, ok=False, exchanges=exchanges))
+    talk = conversation_of(pieces.needle(1, 512, ok=False, exchanges=exchanges))
     assert [(turn.role, turn.pieces[0][0]) for turn in talk.requests[0].turns] == [
         ("user", "write"),
         ("reasoning", "This is the first message."),
@@ -201,21 +201,21 @@ def test_reasoning_tool_calls_and_errors_have_their_own_place() -> None:
 
 
 def test_an_empty_answer_is_shown_as_such() -> None:
-    talk = conversation_of(runs.needle(1, 512, ok=False, exchanges=(runs.exchange("q", ""),)))
+    talk = conversation_of(pieces.needle(1, 512, ok=False, exchanges=(pieces.exchange("q", ""),)))
     assert talk.requests[0].turns[-1].pieces == (("(empty answer)", False),)
 
 
 def test_damaged_requests_of_controls_are_not_shown_as_failures() -> None:
-    trials = [runs.needle(n, 1024, ok=False, id=f"control-{n}", key="") for n in range(8)]
+    trials = [pieces.needle(n, 1024, ok=False, id=f"control-{n}", key="") for n in range(8)]
     finding = msgspec.structs.replace(
-        runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials), trials=()
+        pieces.rate_finding(pieces.NEEDLE.format(1024), "recall", trials), trials=()
     )
-    assert report_of([*trials, *runs.controls(), finding]).pairs == ()
+    assert report_of([*trials, *pieces.controls(), finding]).pairs == ()
 
 
 def test_a_miss_that_a_pass_bears_is_shown_too_but_closed_and_last() -> None:
-    trials = [runs.needle(n, 1024 + n, ok=n != 4) for n in range(44)]
-    passed = runs.rate_finding(runs.NEEDLE.format(1024), "recall", trials)
+    trials = [pieces.needle(n, 1024 + n, ok=n != 4) for n in range(44)]
+    passed = pieces.rate_finding(pieces.NEEDLE.format(1024), "recall", trials)
     records = [*trials, passed, *runs.unfaithful_after_abort()[-5:-4]]
     (pair,) = report_of(records).pairs
     assert (pair.title, pair.open) == ("recall", False)

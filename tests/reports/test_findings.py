@@ -6,7 +6,7 @@ import reports
 from fidelity.records import AnyRecord, Finding, Part
 from fidelity.words import Ladder, Outcome
 from reports.view import report_of
-from tests.reports import runs
+from tests.reports import pieces, runs
 from tests.reports.page import Node, read
 
 
@@ -37,14 +37,14 @@ def test_a_pass_that_does_not_state_what_it_could_have_seen_is_exposed() -> None
     records = runs.faithful()
     claim = "plumbing/usage_adds_up"
     bare = msgspec.structs.replace(
-        runs.simple_pass(claim, "usage adds up"), minimum_detectable_effect=""
+        pieces.simple_pass(claim, "usage adds up"), minimum_detectable_effect=""
     )
     rows = claims_table([*records[:-1], bare, records[-1]]).rows
     assert ["pass", "usage adds up Could have seen: not stated"] in [row[:2] for row in rows]
 
 
 def test_passes_with_the_same_figures_fold_into_titles_and_nothing_else_does() -> None:
-    checks = [runs.simple_pass(f"wire/check_{n}", f"check {n} holds") for n in range(9)]
+    checks = [pieces.simple_pass(f"wire/check_{n}", f"check {n} holds") for n in range(9)]
     checks[4] = msgspec.structs.replace(checks[4], outcome=Outcome.FAIL)
     checks[8] = msgspec.structs.replace(checks[8], n=7, k=7)
     records = runs.faithful()
@@ -64,7 +64,7 @@ def test_the_last_finding_of_a_claim_counts() -> None:
     records = runs.faithful()
     claim = "plumbing/usage_adds_up"
     first = msgspec.structs.replace(
-        runs.simple_pass(claim, "usage adds up"), outcome=Outcome.FAIL, provisional=True
+        pieces.simple_pass(claim, "usage adds up"), outcome=Outcome.FAIL, provisional=True
     )
     report = report_of([records[0], first, *records[1:]])
     assert report.cards == ()
@@ -98,7 +98,7 @@ def test_a_residue_that_holds_every_miss_is_named() -> None:
 def test_the_worst_on_the_ladder_comes_first_and_failures_before_the_rest() -> None:
     def finding(claim: str, outcome: Outcome, ladder: Ladder | None) -> AnyRecord:
         return msgspec.structs.replace(
-            runs.simple_pass(claim, claim), outcome=outcome, ladder=ladder, reason=claim
+            pieces.simple_pass(claim, claim), outcome=outcome, ladder=ladder, reason=claim
         )
 
     records = [
@@ -133,12 +133,12 @@ def test_a_trial_is_listed_once_even_when_two_claims_stand_on_it() -> None:
 
 def test_claims_that_were_never_reached_are_listed() -> None:
     claims = read(reports.render_html(runs.interrupted())).one("claims")
-    assert [item.text for item in claims.every("li")] == list(runs.PLAN[2:])
+    assert [item.text for item in claims.every("li")] == list(pieces.PLAN[2:])
 
 
 def test_measures_that_are_no_proportion_get_no_drawing() -> None:
     finding = msgspec.structs.replace(
-        runs.simple_pass("twins/cold_equals_cached", "cold equals cached"),
+        pieces.simple_pass("twins/cold_equals_cached", "cold equals cached"),
         effect_name="abs logprob difference, nats",
         effect=3.1e-5,
         interval=(0.0, 4.2),
@@ -153,7 +153,7 @@ def test_measures_that_are_no_proportion_get_no_drawing() -> None:
 def test_a_difference_is_not_shown_as_a_count_of_right_answers() -> None:
     """`k` of a paired difference counts pairs that only the control arm had right."""
     finding = msgspec.structs.replace(
-        runs.simple_pass(runs.ABORT, "no worse than without an abort"),
+        pieces.simple_pass(pieces.ABORT, "no worse than without an abort"),
         effect_name="difference of rates",
         effect=-0.071,
         interval=(-0.19, 0.02),
@@ -197,12 +197,12 @@ def in_parts(**changes: object) -> Finding:
         "k": 2,
         "n": 14,
     }
-    passed = runs.simple_pass("needle_sweep/all", "facts are found at every length")
+    passed = pieces.simple_pass("needle_sweep/all", "facts are found at every length")
     return msgspec.structs.replace(passed, **(fields | changes))
 
 
 def test_each_part_of_a_claim_stands_in_the_table_with_its_own_figures() -> None:
-    rows = claims_table([runs.manifest(), in_parts()]).rows
+    rows = claims_table([pieces.manifest(), in_parts()]).rows
     at = next(i for i, row in enumerate(rows) if row[1:] and row[1].startswith("facts are found"))
     assert rows[at][0] == "fail"
     assert rows[at][1].endswith("Decided in the 3 parts below.")
@@ -223,7 +223,7 @@ def test_a_card_tells_the_parts_that_came_out_as_the_claim_and_that_its_reason_d
 
 
 def test_the_summary_lists_parts_below_their_claim() -> None:
-    lines = reports.render_summary([runs.manifest(), in_parts()]).splitlines()
+    lines = reports.render_summary([pieces.manifest(), in_parts()]).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("| ✗ fail | facts are found"))
     assert [line.split(" | ")[:3] for line in lines[at + 1 : at + 4]] == [
         ["| ✓ pass", "– recall &gt;= 0.95 over all", "63/64"],

@@ -5,7 +5,7 @@ from fidelity.golden.judging import profile_of as golden_profile
 from fidelity.records import Finding, GoldenState, Trial
 from fidelity.words import Outcome
 from reports.view import report_of
-from tests.reports import runs
+from tests.reports import pieces
 from tests.reports.page import read
 
 NO_SUM = [[0.0, 0.0, 0.0]]
@@ -23,7 +23,7 @@ def finding(suite, profile):
 
 
 def page(*records, **changes):
-    return read(reports.render_html([runs.manifest(**changes), *records]))
+    return read(reports.render_html([pieces.manifest(**changes), *records]))
 
 
 def gain():
@@ -82,7 +82,7 @@ def test_gains_are_shown_by_length_and_depth_in_nats():
 
 
 def test_a_run_without_either_suite_has_neither_section():
-    report = report_of([runs.manifest(), runs.needle(0, 512)])
+    report = report_of([pieces.manifest(), pieces.needle(0, 512)])
     assert (report.gain, report.golden) == (None, None)
 
 
@@ -110,5 +110,5 @@ def test_the_comparison_shows_figures_places_and_divergences():
 
 
 def test_its_trials_are_no_needles():
-    report = report_of([runs.manifest(), text("t1", 251, ok=False)])
+    report = report_of([pieces.manifest(), text("t1", 251, ok=False)])
     assert report.needles.trials == 0

@@ -9,7 +9,7 @@ from fidelity.statistics.stats import wilson
 from reports.view import report_of
 from reports.view_bins import compact, depth_bins, length_bins
 from reports.view_coverage import token_bins
-from tests.reports import runs
+from tests.reports import pieces, runs
 from tests.reports.page import Node, read
 
 
@@ -18,9 +18,9 @@ def heat_table(records: list[AnyRecord]) -> Node:
 
 
 def test_cells_count_right_and_asked_in_text_and_on_hover() -> None:
-    trials = [runs.needle(n, 512, ok=n != 5) for n in range(10)]
-    trials += [runs.needle(n, 8192) for n in range(5)]
-    table = heat_table([runs.manifest(), *trials])
+    trials = [pieces.needle(n, 512, ok=n != 5) for n in range(10)]
+    trials += [pieces.needle(n, 8192) for n in range(5)]
+    table = heat_table([pieces.manifest(), *trials])
     assert table.rows == [
         ["0", "1/2", "1/1"],
         ["0.25", "2/2", "1/1"],
@@ -34,8 +34,8 @@ def test_cells_count_right_and_asked_in_text_and_on_hover() -> None:
 
 
 def test_a_cell_that_was_never_asked_is_hatched_and_says_so() -> None:
-    trials = [runs.needle(0, 512), runs.needle(6, 8192)]
-    table = heat_table([runs.manifest(), *trials])
+    trials = [pieces.needle(0, 512), pieces.needle(6, 8192)]
+    table = heat_table([pieces.manifest(), *trials])
     blank = list(table.every("td", "blank"))
     assert [cell.attributes["title"] for cell in blank] == [
         "8,192 tokens, depth 0: never asked",
@@ -44,16 +44,16 @@ def test_a_cell_that_was_never_asked_is_hatched_and_says_so() -> None:
 
 
 def test_infrastructure_trouble_counts_neither_way() -> None:
-    dead = msgspec.structs.replace(runs.needle(5, 512), ok=None, score=None, error="timeout")
-    table = heat_table([runs.manifest(), runs.needle(0, 512), dead])
+    dead = msgspec.structs.replace(pieces.needle(5, 512), ok=None, score=None, error="timeout")
+    table = heat_table([pieces.manifest(), pieces.needle(0, 512), dead])
     assert table.rows == [["0", "1/1 !1"], ["all", "1/1 !1"]]
 
 
 def test_controls_and_arms_stay_out_of_the_map() -> None:
-    damaged = [runs.needle(n, 512, ok=False, id=f"control-{n}", key="") for n in range(8)]
-    other_arm = runs.needle(3, 512, ok=False, id="warm", arm="cached")
+    damaged = [pieces.needle(n, 512, ok=False, id=f"control-{n}", key="") for n in range(8)]
+    other_arm = pieces.needle(3, 512, ok=False, id="warm", arm="cached")
     table = heat_table(
-        [runs.manifest(), runs.needle(0, 512), *damaged, other_arm, *runs.controls()]
+        [pieces.manifest(), pieces.needle(0, 512), *damaged, other_arm, *pieces.controls()]
     )
     assert table.rows[-1] == ["all", "1/1"]
 
@@ -82,42 +82,44 @@ def test_the_residue_map_shows_the_one_bad_residue() -> None:
 
 def test_one_bad_residue_of_128_opens_the_fine_map() -> None:
     """Pooled, such a fault hides at .992."""
-    trials = [runs.needle(n, 1024 + n, ok=n != 77) for n in range(128)]
-    trials += [runs.needle(n, 2048 + n, ok=n != 77) for n in range(128)]
-    needles = report_of([runs.manifest(), *trials]).needles
+    trials = [pieces.needle(n, 1024 + n, ok=n != 77) for n in range(128)]
+    trials += [pieces.needle(n, 2048 + n, ok=n != 77) for n in range(128)]
+    needles = report_of([pieces.manifest(), *trials]).needles
     assert needles.pattern == (
         "All 2 misses lie at prompt length ≡ 77 (mod 128): 2 of 2 trials there, 0 of 254 elsewhere."
     )
     assert needles.residues[3].open
     assert needles.residues[3].cells[77].text == "0/2"
     assert needles.residues[3].covered == "every residue"
-    page = read(reports.render_html([runs.manifest(), *trials]))
+    page = read(reports.render_html([pieces.manifest(), *trials]))
     titles = [cell.attributes.get("title", "") for cell in page.one("needles").every("div", "r0")]
     assert "prompt length ≡ 77 (mod 128): 0 of 2 found" in titles
 
 
 def test_recall_that_ends_at_a_length_is_told_as_such() -> None:
-    trials = [runs.needle(n, length, ok=length < 4096) for length in runs.LENGTHS for n in range(7)]
-    report = report_of([runs.manifest(), *trials])
+    trials = [
+        pieces.needle(n, length, ok=length < 4096) for length in pieces.LENGTHS for n in range(7)
+    ]
+    report = report_of([pieces.manifest(), *trials])
     assert report.needles.pattern == (
         "All 14 misses lie at 4,096 tokens or more: 14 of 14 trials there, 0 of 28 elsewhere."
     )
 
 
 def test_misses_without_a_pattern_get_no_sentence() -> None:
-    trials = [runs.needle(n, 512, ok=n not in {3, 9, 20}) for n in range(44)]
-    assert report_of([runs.manifest(), *trials]).needles.pattern == ""
+    trials = [pieces.needle(n, 512, ok=n not in {3, 9, 20}) for n in range(44)]
+    assert report_of([pieces.manifest(), *trials]).needles.pattern == ""
 
 
 def test_a_class_that_is_mostly_right_is_no_pattern() -> None:
-    trials = [runs.needle(n, 512, ok=n not in {2, 7}) for n in range(44)]  # both at depth 0.5
-    assert report_of([runs.manifest(), *trials]).needles.pattern == ""
+    trials = [pieces.needle(n, 512, ok=n not in {2, 7}) for n in range(44)]  # both at depth 0.5
+    assert report_of([pieces.manifest(), *trials]).needles.pattern == ""
 
 
 def reach_run(wrong: dict[int, int], per_length: int = 44) -> list[AnyRecord]:
     return [
-        runs.needle(n, length, ok=n >= wrong.get(length, 0))
-        for length in runs.LENGTHS
+        pieces.needle(n, length, ok=n >= wrong.get(length, 0))
+        for length in pieces.LENGTHS
         for n in range(per_length)
     ]
 
@@ -162,7 +164,7 @@ def test_clean_lengths_beyond_a_shown_loss_count_for_nothing() -> None:
 
 
 def test_recall_lost_everywhere_has_no_effective_context() -> None:
-    assert report_of(reach_run(dict.fromkeys(runs.LENGTHS, 30))).reach.estimate == (
+    assert report_of(reach_run(dict.fromkeys(pieces.LENGTHS, 30))).reach.estimate == (
         "less than 256 tokens"
     )
 
@@ -170,7 +172,8 @@ def test_recall_lost_everywhere_has_no_effective_context() -> None:
 def test_second_stage_trials_do_not_bend_the_curve() -> None:
     """They were asked because something had failed there."""
     fresh = [
-        runs.needle(n, 512, ok=False, id=f"fresh-{n}", key=f"fresh-{n}", stage=2) for n in range(40)
+        pieces.needle(n, 512, ok=False, id=f"fresh-{n}", key=f"fresh-{n}", stage=2)
+        for n in range(40)
     ]
     reach = report_of([*reach_run({}), *fresh]).reach
     assert reach.estimate == "at least 8,192 tokens"
@@ -178,14 +181,14 @@ def test_second_stage_trials_do_not_bend_the_curve() -> None:
 
 def test_the_few_trials_around_a_boundary_are_no_sample_of_a_length() -> None:
     edge = {"length_tokens": 128, "depth_frac": 0.5, "needle_kind": "name", "boundary": "128+1"}
-    around = [runs.needle(n, 128, ok=n > 0, cell=edge) for n in range(3)]
+    around = [pieces.needle(n, 128, ok=n > 0, cell=edge) for n in range(3)]
     report = report_of([*around, *reach_run({})])
     assert report.reach.estimate == "at least 8,192 tokens"
     assert report.needles.by_depth.rows[-1][1][0].text == "2/3"
 
 
 def test_a_cluster_is_one_observation_in_the_bounds() -> None:
-    trials = [runs.needle(n, 512, cluster=f"haystack {n // 10}") for n in range(40)]
+    trials = [pieces.needle(n, 512, cluster=f"haystack {n // 10}") for n in range(40)]
     (point,) = report_of(trials).reach.points
     assert (point.right, point.bounds) == (
         "40/40",
@@ -196,13 +199,13 @@ def test_a_cluster_is_one_observation_in_the_bounds() -> None:
 def covered(*counts: tuple[int, int | None, int], **changes: object) -> list[AnyRecord]:
     """Return a run of one trial for each (prompt, cached, generated)."""
     return [
-        runs.manifest(**changes),
+        pieces.manifest(**changes),
         *[
-            runs.needle(
+            pieces.needle(
                 n,
                 prompt,
                 exchanges=(
-                    runs.exchange(
+                    pieces.exchange(
                         "q",
                         "a",
                         prompt_tokens=prompt,
@@ -280,8 +283,8 @@ def test_of_several_empty_corners_the_largest_is_named() -> None:
 
 
 def test_a_server_that_reports_no_usage_leaves_the_map_blank_and_says_why() -> None:
-    bare = runs.needle(0, 512, exchanges=(runs.exchange("q", "a", prompt_tokens=None),))
-    coverage = report_of([runs.manifest(), bare]).coverage
+    bare = pieces.needle(0, 512, exchanges=(pieces.exchange("q", "a", prompt_tokens=None),))
+    coverage = report_of([pieces.manifest(), bare]).coverage
     assert coverage.panels == ()
     assert coverage.missing == (
         "None of 1 exchange came back with token counts: the server reports no usage, or every "
@@ -334,7 +337,7 @@ def test_token_counts_are_named_as_people_name_them(count: int, label: str) -> N
 
 
 def test_a_later_attempt_replaces_the_one_that_infrastructure_cut_off() -> None:
-    first = msgspec.structs.replace(runs.needle(0, 512), ok=None, score=None, error="timeout")
-    again = msgspec.structs.replace(runs.needle(0, 512), id="again", index=1)
+    first = msgspec.structs.replace(pieces.needle(0, 512), ok=None, score=None, error="timeout")
+    again = msgspec.structs.replace(pieces.needle(0, 512), id="again", index=1)
     assert isinstance(first, Trial)
-    assert heat_table([runs.manifest(), first, again]).rows[-1] == ["all", "1/1"]
+    assert heat_table([pieces.manifest(), first, again]).rows[-1] == ["all", "1/1"]

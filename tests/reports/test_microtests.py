@@ -9,7 +9,7 @@ from fidelity.words import Ladder, PatchVerdict, Question
 from reports.view import report_of
 from reports.view_journal import sort_journal
 from reports.view_microtests import microtests_of
-from tests.reports import runs
+from tests.reports import pieces
 from tests.reports.page import read
 
 SCOPE = Scope(code="c" * 64, dtype="keys int4", shapes=("k[4]",), data="synthetic", device="cpu")
@@ -42,7 +42,9 @@ INERT = report("mhc_bf16", PatchVerdict.INERT, ladder=None, checks=())
 
 def journal(*reports, verdict=True):
     manifest = msgspec.structs.replace(
-        runs.manifest(), command=("fidelity", "micro", "--patch=index_keys=int4"), planned_claims=()
+        pieces.manifest(),
+        command=("fidelity", "micro", "--patch=index_keys=int4"),
+        planned_claims=(),
     )
     last = verdict_of(reports, trouble="", interrupted=False, duration_s=2.0)
     return [
@@ -106,7 +108,7 @@ def test_other_headlines():
 
 
 def test_a_served_run_has_no_such_part():
-    assert report_of([runs.manifest()]).micro is None
+    assert report_of([pieces.manifest()]).micro is None
 
 
 def test_a_profile_that_is_none_of_ours_is_left_out():

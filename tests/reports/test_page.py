@@ -11,7 +11,7 @@ import reports
 from fidelity.errors import JournalError
 from fidelity.records import encode
 from reports.render import _environment
-from tests.reports import runs
+from tests.reports import pieces, runs
 from tests.reports.page import read
 
 SECTIONS = (
@@ -78,18 +78,22 @@ def test_the_same_records_give_the_same_bytes(name: str) -> None:
 def test_no_page_exceeds_two_megabytes_not_even_one_of_long_hostile_trials() -> None:
     long = "<&>\u202e" * 25_000
     failed = [
-        runs.dialogue(
-            n, claim, ok=False, expected=long, exchanges=(runs.exchange(long, long),), error=long
+        pieces.dialogue(
+            n, claim, ok=False, expected=long, exchanges=(pieces.exchange(long, long),), error=long
         )
-        for claim in runs.PLAN
+        for claim in pieces.PLAN
         for n in range(12)
     ]
     findings = [
-        runs.rate_finding(claim, long, [t for t in failed if t.claim == claim], reason=claim + long)
-        for claim in runs.PLAN
+        pieces.rate_finding(
+            claim, long, [t for t in failed if t.claim == claim], reason=claim + long
+        )
+        for claim in pieces.PLAN
     ]
-    manifest = runs.manifest(server_info={"note": long, **{f"k{n}": "v" * 900 for n in range(900)}})
-    html = reports.render_html([manifest, *failed, *findings, *runs.patches()])
+    manifest = pieces.manifest(
+        server_info={"note": long, **{f"k{n}": "v" * 900 for n in range(900)}}
+    )
+    html = reports.render_html([manifest, *failed, *findings, *pieces.patches()])
     assert len(html.encode()) < 2_000_000
     assert len(reports.render_html(runs.large()).encode()) < 2_000_000
 
@@ -99,7 +103,7 @@ def test_the_data_of_the_page_is_its_manifest_and_findings() -> None:
     script = next(read(reports.render_html(records)).every("script"))
     data = json.loads(str(script.children[0]))
     assert data["manifest"]["run_id"] == "20261129T210411Z-a1b2c3"
-    assert {finding["claim"] for finding in data["findings"]} == set(runs.PLAN)
+    assert {finding["claim"] for finding in data["findings"]} == set(pieces.PLAN)
     failed = next(f for f in data["findings"] if f["outcome"] == "fail")
     assert (failed["k"], failed["n"], len(failed["trials"])) == (5, 14, 14)
     assert data["left_out"] == []
@@ -107,7 +111,7 @@ def test_the_data_of_the_page_is_its_manifest_and_findings() -> None:
 
 def test_data_too_large_for_a_page_says_what_was_left_out() -> None:
     records = runs.faithful()
-    records[0] = runs.manifest(server_info={"note": "n" * 500_000})
+    records[0] = pieces.manifest(server_info={"note": "n" * 500_000})
     data = json.loads(str(next(read(reports.render_html(records)).every("script")).children[0]))
     assert data["left_out"] == ["findings.trials", "server_info"]
     assert "server_info" not in data["manifest"]

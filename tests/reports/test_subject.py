@@ -7,7 +7,7 @@ import reports
 from fidelity.records import AnyRecord, CapabilityState, PatchState, RoleState
 from reports.view import report_of
 from reports.view_text import anchor, cut, duration, figure, joined, one_line, visible, when
-from tests.reports import runs
+from tests.reports import pieces, runs
 from tests.reports.page import Node, read
 
 
@@ -31,15 +31,15 @@ def test_the_facts_name_deployment_model_budget_time_tokens_and_commit() -> None
 def test_uncommitted_changes_are_told() -> None:
     (commit,) = [
         fact.value
-        for fact in report_of([runs.manifest(git_commit=f"{'ab12' * 10}-dirty")]).subject.facts
+        for fact in report_of([pieces.manifest(git_commit=f"{'ab12' * 10}-dirty")]).subject.facts
         if fact.name == "Git commit"
     ]
     assert commit == "ab12ab12ab12, with uncommitted changes"
 
 
 def test_a_run_without_a_verdict_counts_what_its_trials_used() -> None:
-    trial = runs.needle(0, 512, at="2026-11-29T21:05:23.000+00:00")
-    facts = {fact.name: fact.value for fact in report_of([runs.manifest(), trial]).subject.facts}
+    trial = pieces.needle(0, 512, at="2026-11-29T21:05:23.000+00:00")
+    facts = {fact.name: fact.value for fact in report_of([pieces.manifest(), trial]).subject.facts}
     assert facts["Tokens"] == "512 in, 4 out"
     assert facts["Time"] == "1 min 12 s, then cut off"
 
@@ -77,7 +77,7 @@ def test_a_patch_that_something_shows_to_be_live_needs_no_call_count() -> None:
 
 
 def test_a_run_without_patch_records_shows_what_was_live_when_it_began() -> None:
-    began = runs.manifest(patches=(PatchState(name="a", state="on", calls=7),))
+    began = pieces.manifest(patches=(PatchState(name="a", state="on", calls=7),))
     (row,) = report_of([began]).subject.patches
     assert (row.name, row.calls) == ("a", "7")
 
@@ -88,7 +88,7 @@ def test_each_role_of_a_deployment_is_a_fact() -> None:
         RoleState(name="router", url="http://a:2", launched=True),
     )
     facts = {
-        f.name: (f.value, f.note) for f in report_of([runs.manifest(roles=roles)]).subject.facts
+        f.name: (f.value, f.note) for f in report_of([pieces.manifest(roles=roles)]).subject.facts
     }
     assert facts["Role decode"] == ("http://gpu7:1", "gpu7")
     assert facts["Role router"] == ("http://a:2", "started by the harness")
@@ -103,7 +103,7 @@ def test_an_absent_capability_names_the_flag_that_unlocks_it() -> None:
         "--reasoning-parser deepseek-v4",
     ]
     missing = CapabilityState(name="cached_tokens", present=False, expected=True)
-    (row,) = report_of([runs.manifest(capabilities=(missing,))]).subject.absent
+    (row,) = report_of([pieces.manifest(capabilities=(missing,))]).subject.absent
     assert (row.word, row.tone) == ("absent, but expected", "error")
 
 
@@ -125,7 +125,7 @@ def test_settings_come_with_their_origin_those_that_were_chosen_first() -> None:
 def test_a_control_that_did_not_come_out_as_it_must_comes_first() -> None:
     records = runs.faithful()
     blind = msgspec.structs.replace(
-        runs.controls()[0], claim="plumbing/usage_adds_up", ok=False, observed="8 of 8 right"
+        pieces.controls()[0], claim="plumbing/usage_adds_up", ok=False, observed="8 of 8 right"
     )
     rows = next(section([*records, blind], "controls").every("table")).rows
     assert rows[0] == [
@@ -154,13 +154,13 @@ def test_holm_and_the_command_are_printed() -> None:
 
 
 def test_the_command_is_quoted_for_a_shell() -> None:
-    records = [runs.manifest(command=("fidelity", "run", "--model", "a b; rm -rf $HOME"))]
+    records = [pieces.manifest(command=("fidelity", "run", "--model", "a b; rm -rf $HOME"))]
     assert report_of(records).subject.command == "fidelity run --model 'a b; rm -rf $HOME'"
 
 
 def test_a_second_epoch_is_told() -> None:
     records = runs.faithful()
-    again = runs.manifest(epoch=1, at="2026-11-29T21:30:00+00:00")
+    again = pieces.manifest(epoch=1, at="2026-11-29T21:30:00+00:00")
     assert "The run has 2 epochs" in section([*records[:5], again, *records[5:]], "measured").text
 
 

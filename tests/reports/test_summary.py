@@ -6,7 +6,7 @@ import pytest
 
 import reports
 from reports.render import code_block, code_span, escape_markdown
-from tests.reports import runs
+from tests.reports import pieces, runs
 
 
 @pytest.mark.parametrize("name", runs.ALL)
@@ -74,8 +74,8 @@ def test_a_command_cannot_leave_its_fence() -> None:
 
 def test_many_claims_are_counted_rather_than_listed() -> None:
     claims = [f"suite/claim_{n}" for n in range(400)]
-    records = [runs.manifest(planned_claims=tuple(claims))]
-    records += [runs.simple_pass(claim, f"{claim} {'x' * 400}") for claim in claims]
+    records = [pieces.manifest(planned_claims=tuple(claims))]
+    records += [pieces.simple_pass(claim, f"{claim} {'x' * 400}") for claim in claims]
     summary = reports.render_summary(records)
     assert "200 further claims in report.html." in summary
     assert len(summary.encode()) < 128 * 1024

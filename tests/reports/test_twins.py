@@ -6,7 +6,7 @@ import reports
 from fidelity.records import AnyRecord, Finding
 from fidelity.words import Outcome
 from reports.view import report_of
-from tests.reports import runs
+from tests.reports import pieces, runs
 from tests.reports.page import read
 
 EXACT = {
@@ -38,7 +38,7 @@ def run_with(*findings: Finding) -> list[AnyRecord]:
 
 
 def twin(claim: str, profile: dict, outcome: Outcome = Outcome.PASS) -> Finding:
-    passed = runs.simple_pass(claim, claim)
+    passed = pieces.simple_pass(claim, claim)
     return msgspec.structs.replace(
         passed, suite=claim.partition("/")[0], profile=profile, outcome=outcome, reason="they part"
     )

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 import reports
-from fidelity.records import AnyRecord, Verdict
+from fidelity.records import AnyRecord, Setting, Verdict
 from fidelity.words import Blame, Outcome, RunVerdict
 from reports.view import report_of
 from reports.view_verdict import Hero
-from tests.reports import runs
+from tests.reports import pieces, runs
 from tests.reports.page import read
 
 
@@ -55,7 +55,7 @@ def test_recall_that_fails_alone_does_not_convict_the_deployment(
 
 def test_a_broken_promise_alone_is_named_in_the_headline() -> None:
     records = runs.faithful()
-    records[-1] = runs.verdict(
+    records[-1] = pieces.verdict(
         RunVerdict.UNDECIDED,
         "undecided: 14 of 14 claims hold, none fails; promised and absent: cached_tokens",
         counts={"pass": 14, "unmet_expectations": 1},
@@ -64,12 +64,12 @@ def test_a_broken_promise_alone_is_named_in_the_headline() -> None:
 
 
 def test_every_outcome_is_counted_with_its_word_and_its_own_symbol() -> None:
-    records: list[AnyRecord] = [runs.manifest(planned_claims=tuple(f"s/{o}" for o in Outcome))]
+    records: list[AnyRecord] = [pieces.manifest(planned_claims=tuple(f"s/{o}" for o in Outcome))]
     records += [
-        msgspec.structs.replace(runs.simple_pass(f"s/{outcome}", "a claim"), outcome=outcome)
+        msgspec.structs.replace(pieces.simple_pass(f"s/{outcome}", "a claim"), outcome=outcome)
         for outcome in Outcome
     ]
-    records.append(runs.verdict(RunVerdict.UNDECIDED, "undecided: one of each"))
+    records.append(pieces.verdict(RunVerdict.UNDECIDED, "undecided: one of each"))
     counts = hero(records).counts
     assert [(item.badge.word, item.count) for item in counts] == [
         ("fail", 1),
@@ -108,7 +108,7 @@ def test_an_interrupted_run_is_marked_partial_and_says_how_to_finish() -> None:
 
 def test_a_pytest_command_is_resumed_with_prefixed_options() -> None:
     records = runs.interrupted()
-    records[0] = runs.manifest(command=("pytest", "suites", "--fidelity-model", "x"))
+    records[0] = pieces.manifest(command=("pytest", "suites", "--fidelity-model", "x"))
     assert hero(records).steps[0].command == (
         "pytest suites --fidelity-model x --fidelity-resume "
         "--fidelity-run-dir=runs/20261129T210411Z-a1b2c3"
@@ -126,7 +126,7 @@ def test_a_killed_run_has_no_verdict_and_never_looks_like_a_pass() -> None:
 
 def test_a_verdict_before_further_trials_does_not_count() -> None:
     """A resumed run that was killed: what its first end said no longer holds."""
-    records = [*runs.interrupted(), runs.needle(900, 2048)]
+    records = [*runs.interrupted(), pieces.needle(900, 2048)]
     assert hero(records).badge.word == "No verdict"
 
 
@@ -142,6 +142,6 @@ def test_patches_are_no_suspects_where_the_model_is_at_its_limit() -> None:
 
 def test_the_run_folder_is_the_one_that_was_chosen() -> None:
     records = runs.unfaithful_after_abort()
-    chosen = runs.Setting(name="run_dir", value="/srv/my runs/a", origin="flag --run-dir")
-    records[0] = runs.manifest(settings=(chosen,))
+    chosen = Setting(name="run_dir", value="/srv/my runs/a", origin="flag --run-dir")
+    records[0] = pieces.manifest(settings=(chosen,))
     assert hero(records).steps[1].command.startswith("fidelity replay '/srv/my runs/a' ")

@@ -3,8 +3,9 @@
 import json
 from itertools import pairwise
 
+from fault_hooks import CHAT, fault, on_one_shot
 from fault_transport import Told, each_event, is_stream, one_shot
-from plumbing_faults import CHAT, fault, on_one_shot, without
+from faults_of_requests import without
 
 COMPLETIONS = "/v1/completions"
 

@@ -1,315 +1,53 @@
 """Breakages of public servers, and the claims of the plumbing suite that each must turn red."""
 
-import json
+from fault_hooks import fault, on_chat, on_chat_stream, on_one_shot, shape_of
+from faults_of_bodies import (
+    arguments_as_object,
+    encoded_twice,
+    failing_on_malformed,
+    finish_stop_on_calls,
+    first_trajectory,
+    more_completion_tokens,
+    more_total_tokens,
+    partial_under_load,
+    says_stop,
+    shifted_logprobs,
+    shifted_prompt_logprobs,
+    spilled_reasoning,
+    think_mark,
+    uniform_first,
+)
+from faults_of_requests import (
+    any_model,
+    cut_prompt,
+    default_cap,
+    greedy_always,
+    hidden_cap,
+    last_part,
+    last_turn,
+    messages_changed,
+    no_developer,
+    without,
+)
+from faults_of_streams import (
+    broken_emoji,
+    drop_a_delta,
+    finish_twice,
+    lost_arguments,
+    other_ids,
+    says_stop_in_stream,
+    usage_always,
+    without_done,
+    without_role,
+    without_usage,
+)
 
-from fault_transport import Fault, Told, each_event, events_of, is_stream, one_shot, streamed
-
-CHAT = "/v1/chat/completions"
 STOPS = {
     "stop_string_is_excluded",
     "stop_string_is_excluded_from_streams",
     "first_of_several_stops_counts",
 }
 EXACT = {f"max_tokens_is_exact[{n}]" for n in (1, 2, 7, 16)}
-
-
-def fault(name, *red, ask=None, tell=None):
-    hooks = {k: v for k, v in (("ask", ask), ("tell", tell)) if v is not None}
-    return Fault(name=name, red=frozenset(red), **hooks)
-
-
-def on_chat(edit):
-    """Change successful chat answers only; streams as events, others as a body."""
-
-    def tell(path, asked, told):
-        return edit(asked, told) if path == CHAT and told.status == 200 and asked else told
-
-    return tell
-
-
-def on_chat_stream(edit):
-    return on_chat(lambda asked, told: edit(asked, told) if is_stream(told) else told)
-
-
-def on_one_shot(edit):
-    return on_chat(lambda asked, told: told if is_stream(told) else one_shot(told, edit))
-
-
-def delta(event):
-    choices = event.get("choices") or [{}]
-    return choices[0].get("delta") or {}
-
-
-# ---- streams
-
-
-def drop_a_delta(asked, told):
-    events = events_of(told)
-    spoken = [
-        i for i, e in enumerate(events) if e != "[DONE]" and delta(json.loads(e)).get("content")
-    ]
-    if len(spoken) > 3:
-        del events[spoken[2]]
-    return streamed(events, told)
-
-
-def finish_twice(asked, told):
-    events = events_of(told)
-    at = next(i for i, e in enumerate(events) if '"finish_reason":"' in e.replace(" ", ""))
-    return streamed([*events[: at + 1], events[at], *events[at + 1 :]], told)
-
-
-def without_done(asked, told):
-    return streamed(events_of(told)[:-1], told)
-
-
-def without_role(asked, told):
-    def edit(event):
-        delta(event).pop("role", None)
-        return event
-
-    return each_event(told, edit)
-
-
-def other_ids(asked, told):
-    count = iter(range(10_000))
-    return each_event(told, lambda event: {**event, "id": f"chatcmpl-{next(count)}"})
-
-
-def without_usage(asked, told):
-    return each_event(told, lambda event: None if event.get("usage") else event)
-
-
-def usage_always(asked, told):
-    if asked.get("stream_options"):
-        return told
-    events = events_of(told)
-    first = json.loads(events[0])
-    return streamed([*events[:-1], json.dumps({**first, "choices": []}), "[DONE]"], told)
-
-
-def says_stop_in_stream(asked, told):
-    """B171: an incomplete answer is a natural stop when it is streamed."""
-
-    def edit(event):
-        for choice in event.get("choices") or ():
-            if choice.get("finish_reason") == "length":
-                choice["finish_reason"] = "stop"
-        return event
-
-    return each_event(told, edit)
-
-
-def broken_emoji(asked, told):
-    """B154: characters of several tokens are lost in streams."""
-    text = told.body.decode().replace("\U0001f680", "�").replace("\\ud83d\\ude80", "�")
-    return Told(told.status, told.kind, text.encode())
-
-
-def lost_arguments(asked, told):
-    """B151: the name of a call is sent, its arguments are not."""
-
-    def edit(event):
-        for call in delta(event).get("tool_calls") or ():
-            call["function"].pop("arguments", None)
-        return event
-
-    return each_event(told, edit)
-
-
-# ---- bodies
-
-
-def more_completion_tokens(body):
-    body["usage"]["completion_tokens"] += 1
-
-
-def more_total_tokens(body):
-    body["usage"]["total_tokens"] += 1
-
-
-def finish_stop_on_calls(asked, told):
-    """B159: the finish reason stays 'stop' though a tool was called."""
-    body = told.body.replace(b'"tool_calls"}', b'"stop"}')
-    body = body.replace(b'"finish_reason":"tool_calls"', b'"finish_reason":"stop"')
-    return Told(told.status, told.kind, body)
-
-
-def spilled_reasoning(body):
-    """B160: the last token of a cut reasoning goes to the content."""
-    choice = body["choices"][0]
-    thought = choice["message"].get("reasoning_content")
-    if thought and choice["finish_reason"] == "length":
-        choice["message"]["content"] = thought[-1]
-
-
-def think_mark(body):
-    """B163: a closing mark leaks into the content."""
-    message = body["choices"][0]["message"]
-    if message.get("reasoning_content") and message.get("content"):
-        message["content"] = f"</think>{message['content']}"
-
-
-def arguments_as_object(body):
-    for call in body["choices"][0]["message"].get("tool_calls") or ():
-        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-
-
-def content_logprobs(body):
-    block = body["choices"][0].get("logprobs") or {}
-    return block.get("content") or []
-
-
-def shifted_logprobs(body):
-    entries = content_logprobs(body)
-    values = [-3.0, *(entry["logprob"] for entry in entries)]
-    for entry, value in zip(entries, values, strict=False):
-        entry["logprob"] = value
-
-
-def first_trajectory(body):
-    """B117: logprobs of a retracted run are still there: more than there are tokens."""
-    entries = content_logprobs(body)
-    if len(entries) > 6:
-        entries[:0] = entries[:4]
-
-
-def uniform_first(body):
-    """B134: the first token has -log(V) everywhere."""
-    for entry in content_logprobs(body)[:1]:
-        entry["logprob"] = -7.15
-        for top in entry.get("top_logprobs", ()):
-            top["logprob"] = -7.15
-
-
-def shifted_prompt_logprobs(path, asked, told):
-    """B132: the logprob of given text is taken from the next position's logits."""
-    if path != "/v1/completions" or told.status != 200 or not asked.get("prompt_logprobs"):
-        return told
-
-    def edit(body):
-        for place in (body, *body["choices"]):
-            if place.get("prompt_logprobs"):
-                values = place["prompt_logprobs"]
-                place["prompt_logprobs"] = [None, *values[2:], values[-1]]
-
-    return one_shot(told, edit)
-
-
-# ---- requests
-
-
-def without(*names):
-    def ask(path, body):
-        return {k: v for k, v in body.items() if k not in names} if path == CHAT else body
-
-    return ask
-
-
-def messages_changed(change):
-    """Change the messages of chats, and of what is tokenized as one."""
-
-    def ask(path, body):
-        messages = body.get("messages")
-        if isinstance(messages, list) and all(isinstance(m, dict) for m in messages):
-            body = {**body, "messages": change(messages)}
-        return body
-
-    return ask
-
-
-def last_turn(messages):
-    users = [at for at, m in enumerate(messages) if m.get("role") == "user"]
-    if not users:
-        return messages
-    kept = [m for m in messages[: users[-1]] if m.get("role") in {"system", "developer"}]
-    return [*kept, *messages[users[-1] :]]
-
-
-def last_part(messages):
-    """B140: only the last text part is kept."""
-    return [
-        {**m, "content": m["content"][-1:]} if isinstance(m.get("content"), list) else m
-        for m in messages
-    ]
-
-
-def no_developer(messages):
-    """B138: the text of the developer vanishes."""
-    return [m for m in messages if m.get("role") != "developer"] or messages
-
-
-def encoded_twice(path, asked, told):
-    """B141: arguments of earlier calls are encoded as JSON again, as the rendered prompt shows."""
-    if path != "/detokenize":
-        return told
-
-    def edit(body):
-        body["prompt"] = body["prompt"].replace("Oslo", r"{\"city\": \"Oslo\"}")
-
-    return one_shot(told, edit)
-
-
-def hidden_cap(path, body):
-    """B168: without max_tokens a small default holds."""
-    if path == CHAT and "max_tokens" not in body and "max_completion_tokens" not in body:
-        body = {**body, "max_tokens": 12}
-    return body
-
-
-def says_stop(asked, told):
-    if "max_tokens" in asked or "max_completion_tokens" in asked or is_stream(told):
-        return told
-    return one_shot(told, lambda body: body["choices"][0].update(finish_reason="stop"))
-
-
-def default_cap(path, body):
-    """B170: only max_tokens is read, the newer name is lost."""
-    if path == CHAT and "max_completion_tokens" in body:
-        body = {k: v for k, v in body.items() if k != "max_completion_tokens"} | {"max_tokens": 48}
-    return body
-
-
-def greedy_always(path, body):
-    return {**body, "temperature": 0} if path == CHAT and "temperature" in body else body
-
-
-def any_model(path, body):
-    return (
-        {**body, "model": "nano"} if path == CHAT and isinstance(body.get("model"), str) else body
-    )
-
-
-def cut_prompt(path, body):
-    """B172: a prompt beyond the window is cut to its end, and answered."""
-    messages = body.get("messages")
-    if path == CHAT and isinstance(messages, list) and len(str(messages)) > 40_000:
-        cut = [{**messages[-1], "content": messages[-1]["content"][-200:]}]
-        body = {**body, "messages": cut}
-    return body
-
-
-def failing_on_malformed(path, asked, told):
-    if path == CHAT and asked is None:
-        return Told(500, "text/plain", b"Internal Server Error")
-    return told
-
-
-def partial_under_load(asked, told):
-    """A stream that the server broke off is ended as if it were complete."""
-    text = str(asked["messages"][-1].get("content"))
-    if is_stream(told) or not (text.startswith("Repeat exactly: ") and text[-11:-6].isdigit()):
-        return told
-
-    def edit(body):
-        message = body["choices"][0]["message"]
-        message["content"] = message["content"][:3]
-
-    return one_shot(told, edit)
-
-
-def shape_of(name, value):
-    return on_one_shot(lambda body: body.update({name: value}))
 
 
 FAULTS = (

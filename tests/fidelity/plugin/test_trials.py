@@ -30,6 +30,31 @@ def test_a_miss_opens_its_class_and_the_class_convicts(pytester, suites):
     assert {r.arm for r in second} == {"class residue_128=3"}  # convicted: no other was asked
 
 
+def test_classes_that_a_slow_server_does_not_afford_keep_a_claim_from_passing(pytester, suites):
+    suites(
+        needle="""
+        from fake_deployment import probe
+        def test_recall(measure):
+            measure.deployment.client.caps.sweep_tokens = 6_000  # 22 probes cost 2,200
+            sweep = [probe(i, i not in (3, 5), cell={"r": i % 128}) for i in range(256)]
+            trials = measure.ask(sweep)
+            measure.control("positive", "the fact is cut out", [probe("c", False)])
+            measure.open_classes(
+                trials,
+                lambda t: [f"residue_128={t.cell['r']}"],
+                lambda name, n: [probe(i) for i in range(n)],
+            )
+            measure.rate_at_least(trials, 0.95, title="recall >= 0.95")
+        """
+    )
+    assert run(pytester).ret == 2
+    found = findings(pytester)["needle/recall"]
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "1 class with a miss not asked again: the budget's token cap ends there" in found.reason
+    second = [r for r in records(pytester) if isinstance(r, Trial) and r.stage == 2]
+    assert {r.arm for r in second} == {"class residue_128=3"}
+
+
 def test_arms_are_asked_pair_by_pair_and_compared(pytester, suites):
     suites(
         turns="""

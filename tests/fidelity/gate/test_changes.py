@@ -1,87 +1,11 @@
 """The gate on a user's own repository: which changes may merge, and what the others are told."""
 
 import json
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.fidelity.synthetic_fork import (
-    FILES,
-    KERNEL,
-    LIGHT,
-    MICROTEST,
-    commit,
-    edit,
-    fork,
-    git,
-    write,
-)
-
-ROOT = Path(__file__).parents[2]
-
-
-class Ended(NamedTuple):
-    code: int
-    text: str
-    folder: Path
-
-    @property
-    def results(self):
-        return json.loads((self.folder / "gate.sarif").read_text())["runs"][0]["results"]
-
-    @property
-    def rules(self):
-        return {result["ruleId"] for result in self.results}
-
-
-@pytest.fixture
-def repository(tmp_path):
-    return fork(tmp_path / "fork")
-
-
-@pytest.fixture
-def light(tmp_path):
-    """The same without torch, for what is not about figures: a second less for each process."""
-    return fork(tmp_path / "fork", {**FILES, **LIGHT})
-
-
-@pytest.fixture
-def gate(tmp_path):
-    repository = tmp_path / "fork"
-
-    def run(*arguments, base="main", env=()):
-        folder = tmp_path / "out"
-        command = [sys.executable, "-m", "fidelity.cli", "gate", "--base", base]
-        command += [f"--run-dir={folder}", *arguments]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **dict(env)}
-        made = subprocess.run(
-            command,
-            cwd=repository,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        return Ended(made.returncode, made.stdout + made.stderr, folder)
-
-    return run
-
-
-def junit_of(ended):
-    return ET.parse(ended.folder / "gate-junit.xml").getroot()[0]  # noqa: S314 - our own file
-
-
-def place(result):
-    where = result["locations"][0]["physicalLocation"]
-    return unquote(where["artifactLocation"]["uri"]), where["region"]["startLine"]
+from tests.fidelity.gate.ended import junit_of, place
+from tests.fidelity.synthetic_fork import FILES, KERNEL, MICROTEST, commit, edit, git, write
 
 
 def test_a_commit_that_touches_docs_only_runs_nothing_and_passes(repository, gate):
@@ -222,79 +146,6 @@ def test_an_effect_that_is_worse_than_in_the_baseline_fails(repository, gate, tm
     assert "of its limit" in ended.text
 
 
-SUITES = """
-[deployments.stub]
-base_url = "http://127.0.0.1:1/v1"
-"""
-CONFTEST = """
-import sys
-import textwrap
-sys.path.insert(0, FOLDER)
-from fake_deployment import FakeDeployment
-def pytest_fidelity_open_deployment(settings, run_dir):
-    async def opening():
-        made = FakeDeployment()
-        made.spec = settings.target
-        return made
-    return opening()
-"""
-SUITE = """
-from fake_deployment import probes
-
-def test_recall(measure):
-    measure.rate_at_least(measure.ask(probes(COUNTS)), 0.80, title="recall >= 0.80")
-"""
-
-
-def with_suites(repository, counts, calls=7):
-    """Give the fork a suite of its own that its patch can affect, and a deployment."""
-    text = FILES["fidelity.toml"].replace("[gate]", '[gate]\ndeployment = "stub"')
-    suite = 'phase = "both"\nsuites = ["claims/test_needle.py"]'
-    write(repository, "fidelity.toml", text.replace('phase = "both"', suite) + SUITES)
-    fake = (Path(__file__).parent / "fake_deployment.py").read_text()
-    state = f'"fast_norm", "state": "on", "calls": {calls}'
-    fake = fake.replace('"index_keys", "state": "on", "calls": 7', state)
-    assert state in fake
-    write(repository, "claims/fake_deployment.py", fake)
-    folder = str(repository / "claims")
-    write(repository, "claims/conftest.py", CONFTEST.replace("FOLDER", repr(folder)))
-    write(repository, "claims/test_needle.py", SUITE.replace("COUNTS", counts))
-
-
-def test_suites_that_a_patch_can_affect_are_run_and_held_against_the_baseline(
-    light, gate, tmp_path
-):
-    baseline = f"--baseline={tmp_path / 'baseline.json'}"
-    with_suites(light, "60")
-    ended = gate(baseline, "--baseline-update", f"--run-dir={tmp_path / 'one'}")
-    assert ended.code == 0, ended.text
-    assert "fast_norm: it was on, 7 calls" in ended.text
-    with_suites(light, "435, 65")  # .87, still a pass for the suite, which asks for .80
-    ended = gate(baseline, f"--run-dir={tmp_path / 'two'}")
-    assert ended.code == 1, ended.text
-    assert "is below 1.000 of the baseline by more than 0.1" in ended.text
-    with_suites(light, "10, 50")
-    ended = gate(baseline, f"--run-dir={tmp_path / 'three'}")
-    assert ended.code == 1, ended.text
-    assert "with fast_norm changed: recall >= 0.80" in ended.text
-    assert "it was a pass in the baseline" in ended.text
-
-
-def test_a_patch_that_never_ran_while_the_suites_did_leaves_the_gate_undecided(light, gate):
-    with_suites(light, "60", calls=0)
-    ended = gate()
-    assert ended.code == 2, ended.text
-    assert "it was on and never ran: inert" in ended.text
-
-
-def test_suites_wait_for_the_microtests(light, gate):
-    with_suites(light, "60")
-    edit(light, KERNEL, "x * weight", "x + weight")
-    ended = gate()
-    assert ended.code == 1
-    assert "suites were not run, since this is red already: claims/test_needle.py" in ended.text
-
-
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
@@ -328,56 +179,3 @@ def test_a_microtest_that_measures_nothing_never_passes(light, gate, text, code,
     ended = gate()
     assert ended.code == code, ended.text
     assert words in ended.text
-
-
-def test_a_run_of_suites_that_crashes_is_never_green(light, gate):
-    with_suites(light, "60")
-    edit(light, "claims/conftest.py", "        made.spec = settings.target\n", "")
-    ended = gate()
-    assert ended.code == 2, ended.text
-    assert "and without a verdict" in ended.text
-
-
-def test_the_action_hands_its_inputs_on_as_data(light, tmp_path):
-    """Its script is run as GitHub runs it: inputs as variables, `bash -eo pipefail`."""
-    text = (ROOT / ".github/actions/gate/action.yml").read_text(encoding="utf-8")
-    assert "${{" not in text.rpartition("run: |\n")[2]
-    script = textwrap.dedent(text.rpartition("run: |\n")[2])
-    edit(light, KERNEL, "x * weight", "x + weight")
-    environ = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTHON": sys.executable,
-        "BASE": "main",
-        "BASELINE": "",
-        "MICROTESTS_ONLY": "true",
-        "ACCEPTED": "",
-        "RUN_DIR": "runs/a b",
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-    }
-    for base, code in (("main", 1), ("$(touch owned)", 2)):
-        made = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            cwd=light,
-            env={**environ, "BASE": base},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert made.returncode == code, made.stdout + made.stderr
-    assert not (light / "owned").exists()
-    assert "sarif=runs/a b/gate.sarif" in (tmp_path / "output").read_text()
-    assert "must not merge" in (tmp_path / "summary.md").read_text()
-    assert (light / "runs/a b/gate.sarif").is_file()
-    assert "runs" not in git(light, "status", "--short", "--untracked-files=all")
-
-
-def test_the_hook_gates_what_is_about_to_be_committed(light, gate):
-    text = (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
-    assert "entry: fidelity gate --microtests-only\n" in text
-    assert 'args: ["--base=HEAD"]' in text
-    assert gate("--microtests-only", base="HEAD").code == 0
-    edit(light, KERNEL, "x * weight", "x + weight")
-    git(light, "add", "--all")
-    assert gate("--microtests-only", base="HEAD").code == 1

@@ -1,0 +1,102 @@
+"""What both four-bit formats of the experts are asked, and on which inputs."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fidelity.tensors import Case, Op
+from reference.experts import routed_experts
+from suites.patches import expert_inputs
+from suites.patches.binding import bound
+from suites.patches.checkpoint import Checkpoint
+from suites.patches.examination import Examination
+from suites.patches.expert_inputs import LIMIT, plain_experts
+from suites.patches.harvest import Harvest
+from suites.patches.harvested_inputs import expert_cases
+
+SHAPES: dict[str, Any] = {
+    "tokens": st.integers(1, 30),
+    "experts": st.integers(2, 5),
+    "inner": st.integers(1, 5),
+    "hidden": st.integers(1, 5),
+    "size": st.sampled_from([1e-4, 1.0, 1e4]),
+}
+
+
+class Fp4Experts(NamedTuple):
+    """One format.
+
+    Attributes:
+        kind: its name.
+        block: channels of one scale.
+        rounding: a matrix to the format and back, by the reference.
+    """
+
+    kind: str
+    block: int
+    rounding: Op
+
+    def structured(self, examination: Examination) -> None:
+        """Clamped and not; noise, outliers, sparse and equal rows, all sizes; NaN and Inf."""
+        generator = examination.generator()
+        cases = expert_inputs.cases(generator, 24, 5, 3 * self.block, 2 * self.block)
+        rows = ("x", "ids", "weights")
+        self._examine(examination, cases, row_inputs=rows, special=("x",))
+
+    def irregular(
+        self,
+        examination: Examination,
+        *,
+        tokens: int,
+        experts: int,
+        inner: int,
+        hidden: int,
+        size: float,
+    ) -> None:
+        """So many tokens, experts and blocks; weights of that size, a block of zeros."""
+        generator, block = examination.generator(), self.block
+        weights = expert_inputs.weights_of(generator, experts, inner * block, hidden * block)
+        weights = {name: value * size for name, value in weights.items()}
+        weights["gate_up"][0, 0, :block] = 0
+        arguments = {
+            "x": torch.randn(tokens, hidden * block, generator=generator),
+            **expert_inputs.routing(generator, tokens, experts, 2),
+            **weights,
+            "limit": LIMIT,
+        }
+        name = f"{tokens} tokens, {experts} experts {hidden}x{inner} blocks, x{size}"
+        self._examine(examination, Case(name, arguments))
+
+    def weights_of(self, examination: Examination, checkpoint: Checkpoint) -> None:
+        """Experts of the first, the middle and the last layer, on synthetic rows."""
+        cases = expert_inputs.checkpoint_cases(examination.generator(), checkpoint, 24)
+        data = f"synthetic rows on weights of {checkpoint.folder.name}"
+        self._examine(examination, cases, data=data)
+
+    def harvested(self, examination: Examination, harvest: Harvest) -> None:
+        """What the experts of a running engine saw, on their weights."""
+        self._examine(examination, expert_cases(harvest))
+
+    def _examine(self, examination: Examination, cases: Case | Iterable[Case], **more: Any) -> None:
+        ops = bound(examination)
+        examination.patch(
+            ops.experts,
+            plain_experts,
+            routed_experts,
+            cases,
+            dtype=torch.bfloat16,
+            formats=dict.fromkeys(("gate_up", "down"), self._declared()),
+            keep=("weights", "gate_up", "down"),
+            calls=lambda: ops.calls[f"patch.{self.kind}_experts"],
+            **more,
+        )
+
+    def _declared(self) -> Op:
+        def rounded(weights: Tensor) -> Tensor:
+            return torch.stack([self.rounding(matrix) for matrix in weights])
+
+        rounded.__name__ = self.kind
+        return rounded
