@@ -30,7 +30,7 @@ TOKENS = 256
 def kinds_within_reach(
     measure: Measure, kinds: Sequence[NeedleKind]
 ) -> tuple[list[NeedleKind], list[Finding]]:
-    """Return the kinds that are answered with the fact in the last line of a short prompt.
+    """Return the kinds that are answered with the fact at the end of a short prompt.
 
     A single needle is always asked: there is nothing easier. With the kinds comes an undecided
     part of the claim for each that was left away.
@@ -51,7 +51,7 @@ def kinds_within_reach(
             beyond[kind] = measure.undecided_finding(
                 asked,
                 title=f"{kind} needles are found",
-                reason=f"{TRIALS - missed} of {TRIALS} right with the fact in the last line of"
+                reason=f"{TRIALS - missed} of {TRIALS} right with the fact at the end of"
                 f" {TOKENS} tokens, so longer ones were not asked: beyond the model, or broken at"
                 " every length; another server with this model tells",
             )

@@ -19,8 +19,11 @@ SHORTEST_TOKENS = {
     NeedleKind.SINGLE: 100,
     NeedleKind.NEAR_DUPLICATE: 256,
     NeedleKind.KEY_VALUE: 256,
+    NeedleKind.SECTION: 256,
 }
 """Below this the question itself does not fit, in the smallest vocabularies."""
+BODY_FRAC = (0.5, 0.95)
+"""Where a section's fact may stand in it: far from its own heading, before the next one."""
 
 
 def needle_probe(
@@ -40,7 +43,8 @@ def needle_probe(
         seed: of needle and filler.
         row_tokens: the length that the sweep calls this, e.g. 4096.
         prompt_tokens: the exact length, generation prompt included.
-        depth_frac: share of the filler before the fact.
+        depth_frac: share of the filler before the fact; among sections, of the others that stand
+            before the one that is asked for.
         kind: what stands beside the fact.
         repeated: one line over and over instead of distinct filler.
         without_fact: the damage of the positive control: the fact is cut out of the context.
@@ -57,7 +61,7 @@ def needle_probe(
         "without_fact": without_fact,
         "boundary": boundary,
     }
-    needle = _needle_of(seed, kind)
+    needle = _needle_of(seed, kind, row_tokens)
 
     async def script(ask: Ask) -> ProbeResult:
         fitted = await fit_needle(
@@ -103,15 +107,32 @@ async def fit_needle(
 ) -> Fitted:
     """Return the fitted prompt of a needle."""
     draw = random.Random(f"rivals {seed}")  # noqa: S311 - prompts, not secrets
-    placed = [Placed(sentence=rival, depth_frac=draw.random()) for rival in needle.rivals]
-    if not without_fact:
+    placed = _in_sections(needle, depth_frac, draw) if needle.heading else []
+    if not needle.heading:
+        placed = [Placed(sentence=rival, depth_frac=draw.random()) for rival in needle.rivals]
         placed.append(Placed(sentence=needle.statement, depth_frac=depth_frac))
+    if without_fact:
+        placed = [item for item in placed if item.sentence != needle.statement]
 
     def render(size: Size) -> Messages:
         text = haystack(seed, size, placed, repeated=REPEATED if repeated else "")
         return [{"role": "user", "content": f"{INTRODUCTION}{text}{needle.question}"}]
 
     return await fit(counter_of(ask.client).count, render, target)
+
+
+def _in_sections(needle: Needle, depth_frac: float, draw: random.Random) -> list[Placed]:
+    """Return headings at equal distances, and in each section's body its line."""
+    told = list(zip(needle.rival_headings, needle.rivals, strict=True))
+    told.insert(round(depth_frac * len(told)), (needle.heading, needle.statement))
+    placed = []
+    for place, (heading, statement) in enumerate(told):
+        body = place + draw.uniform(*BODY_FRAC)
+        placed += [
+            Placed(sentence=heading, depth_frac=place / len(told), heading=True),
+            Placed(sentence=statement, depth_frac=body / len(told)),
+        ]
+    return placed
 
 
 def judge_length(judged: Judged, fitted: Fitted, *, target: int, boundary: str = "") -> ProbeResult:
@@ -146,5 +167,6 @@ def residues(prompt_tokens: int) -> dict[str, str | int | float]:
     return axes | {f"residue_{modulus}": prompt_tokens % modulus for modulus in MODULI}
 
 
-def _needle_of(seed: str, kind: NeedleKind) -> Needle:
-    return draw_needle(random.Random(f"needle {seed}"), kind)  # noqa: S311 - prompts, not secrets
+def _needle_of(seed: str, kind: NeedleKind, tokens: int) -> Needle:
+    draw = random.Random(f"needle {seed}")  # noqa: S311 - prompts, not secrets
+    return draw_needle(draw, kind, tokens=tokens)

@@ -28,10 +28,15 @@ def sweep(
 
     Lengths step down from `row_tokens` so that any 16 neighbouring trials hold each residue of 16
     once and each residue of 4 four times; 64 hold each of 64. Depth and kind are dealt out
-    independently of the residue.
+    independently of the residue. Where no kind fits, single needles are asked if they are meant.
+
+    Raises:
+        ConfigError: no kind fits a prompt of that length.
     """
-    fitting = [kind for kind in kinds if row_tokens - 64 >= SHORTEST_TOKENS[kind]]
-    usable = fitting or [NeedleKind.SINGLE]
+    usable = [kind for kind in kinds if row_tokens - 64 >= SHORTEST_TOKENS[kind]]
+    usable = usable or [kind for kind in kinds if kind is NeedleKind.SINGLE]
+    if not usable:
+        raise ConfigError(f"a prompt of {row_tokens} tokens is too short for: {', '.join(kinds)}")
     draw = random.Random(f"sweep {seed} {row_tokens}")  # noqa: S311 - prompts, not secrets
     depths = dealt(DEPTHS_FRAC, trials, draw)
     dealt_kinds = dealt(usable, trials, draw)
@@ -90,7 +95,19 @@ def classes_of(trial: Trial) -> list[str]:
     return [f"{axis}={trial.cell[axis]}" for axis in axes if axis in trial.cell]
 
 
-def fresh_of_class(name: str, count: int, *, seed: int, row_tokens: Sequence[int]) -> list[Probe]:
+def classes_beside_kind(trial: Trial) -> list[str]:
+    """Return the classes of a trial of a sweep that asks one kind of needle."""
+    return [name for name in classes_of(trial) if not name.startswith("needle_kind=")]
+
+
+def fresh_of_class(
+    name: str,
+    count: int,
+    *,
+    seed: int,
+    row_tokens: Sequence[int],
+    kind: NeedleKind = NeedleKind.SINGLE,
+) -> list[Probe]:
     """Return new probes of exactly one class; every other axis varies as in the sweep.
 
     Args:
@@ -98,6 +115,7 @@ def fresh_of_class(name: str, count: int, *, seed: int, row_tokens: Sequence[int
         count: of probes.
         seed: of the run.
         row_tokens: lengths of the sweep; classes other than a length are asked at its short ones.
+        kind: of needle, where the class is not one itself.
 
     Raises:
         ConfigError: no class of that name.
@@ -107,7 +125,7 @@ def fresh_of_class(name: str, count: int, *, seed: int, row_tokens: Sequence[int
     short = [row for row in sorted(row_tokens) if row >= SHORTEST_TOKENS[NeedleKind.KEY_VALUE]]
     rows = dealt(short[:3] or list(row_tokens), count, draw)
     depths = dealt(DEPTHS_FRAC, count, draw)
-    kinds = [NeedleKind.SINGLE] * count
+    kinds = [kind] * count
     lengths = [row - draw.randrange(64) for row in rows]
     bounds = [""] * count
     match axis:

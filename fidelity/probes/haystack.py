@@ -6,6 +6,7 @@ it to the very token. What was reached is told, never assumed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -52,10 +53,14 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A sentence and the share of the filler that stands before it, 0 to 1."""
+    """A sentence and the share of the filler that stands before it, 0 to 1.
+
+    A heading has no number: it is no line among the others.
+    """
 
     sentence: str
     depth_frac: float
+    heading: bool = False
 
 
 def haystack(seed: str, size: Size, placed: Sequence[Placed] = (), *, repeated: str = "") -> str:
@@ -64,20 +69,27 @@ def haystack(seed: str, size: Size, placed: Sequence[Placed] = (), *, repeated: 
     Args:
         seed: of the filler and of the words that pad.
         size: lines of filler; with words, one line more that holds them.
-        placed: sentences, numbered like the filler so that nothing but their words marks them.
+        placed: sentences, numbered like the filler so that nothing but their words marks them, and
+            headings; those of one place keep their order.
         repeated: a line to use instead of distinct filler: the degenerate contrast.
     """
     filler = [repeated] * size.lines if repeated else filler_of(seed).sentences(size.lines)
-    lines = list(filler)
+    whole = len(filler)
     if size.words:
-        lines.append(f"Also {pad_words(size.words, seed)}.")
-    for place, sentence in sorted(
-        ((round(item.depth_frac * len(filler)), item.sentence) for item in placed),
-        key=lambda pair: pair[0],
-        reverse=True,
-    ):
-        lines.insert(place, sentence)
-    return "".join(f"Line {number}: {line}\n" for number, line in enumerate(lines, start=1))
+        filler.append(f"Also {pad_words(size.words, seed)}.")
+    lines = [(line, False) for line in filler]
+    places = [round(item.depth_frac * whole) for item in placed]
+    for index in sorted(range(len(placed)), key=lambda at: (places[at], at), reverse=True):
+        lines.insert(places[index], (placed[index].sentence, placed[index].heading))
+    return _written(lines)
+
+
+def _written(lines: Sequence[tuple[str, bool]]) -> str:
+    """Return numbered lines; a heading (True) stands unnumbered between them."""
+    numbers = itertools.count(1)
+    return "".join(
+        f"{line}\n" if heading else f"Line {next(numbers)}: {line}\n" for line, heading in lines
+    )
 
 
 async def fit(

@@ -9,6 +9,9 @@ from fidelity.probes import wordlists
 CODE_DIGITS = 5
 NEAR_DUPLICATES = 2
 PAIRS = 6
+FEWEST_SECTIONS, MOST_SECTIONS = 5, 16
+SECTION_TOKENS = 512
+"""Of one section in long prompts, until there are the most."""
 
 
 class NeedleKind(StrEnum):
@@ -19,6 +22,9 @@ class NeedleKind(StrEnum):
     """Facts about names that differ in one word, each with a code of its own."""
     KEY_VALUE = "key value"
     """A register of many pairs scattered over the whole context."""
+    SECTION = "section"
+    """The same line in every section of the context, each with a code of its own: which section a
+    line is in is told by the heading far above it, and nowhere else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,8 @@ class Needle:
         code: the right answer, digits.
         rivals: sentences about other names, in the same wordlists.
         rival_codes: their codes: answering one of these means reading the wrong place.
+        heading: the line above the statement's section; "" where the context has no sections.
+        rival_headings: those of the rivals' sections.
     """
 
     statement: str
@@ -38,6 +46,8 @@ class Needle:
     code: str
     rivals: tuple[str, ...] = ()
     rival_codes: tuple[str, ...] = ()
+    heading: str = ""
+    rival_headings: tuple[str, ...] = ()
 
 
 def draw_code(draw: random.Random, digits: int = CODE_DIGITS) -> str:
@@ -64,8 +74,8 @@ def draw_names(draw: random.Random, count: int) -> list[str]:
     return draw.sample(everything, count)
 
 
-def draw_needle(draw: random.Random, kind: NeedleKind) -> Needle:
-    """Return a needle with the rivals of its kind."""
+def draw_needle(draw: random.Random, kind: NeedleKind, *, tokens: int = 0) -> Needle:
+    """Return a needle with the rivals of its kind; more sections in a prompt of more tokens."""
     match kind:
         case NeedleKind.SINGLE:
             return _needle(draw, [draw_name(draw)], "The secret code for the {} is {}.")
@@ -73,6 +83,8 @@ def draw_needle(draw: random.Random, kind: NeedleKind) -> Needle:
             return _needle(draw, _near_names(draw), "The secret code for the {} is {}.")
         case NeedleKind.KEY_VALUE:
             return _needle(draw, draw_names(draw, PAIRS), "The code for the {} is {}.")
+        case NeedleKind.SECTION:
+            return _section_needle(draw, tokens)
 
 
 def tell(name: str, code: str) -> str:
@@ -95,6 +107,28 @@ def _needle(draw: random.Random, names: list[str], statement: str) -> Needle:
         code=codes[0],
         rivals=tuple(told[1:]),
         rival_codes=tuple(codes[1:]),
+    )
+
+
+def _section_needle(draw: random.Random, tokens: int) -> Needle:
+    """Return a fact that does not say what it is about, and the same of other sections."""
+    count = min(MOST_SECTIONS, max(FEWEST_SECTIONS, tokens // SECTION_TOKENS))
+    colours = draw.sample(wordlists.COLOURS, count)  # titles share no word
+    places = draw.sample(wordlists.PLACES, count)
+    titles = [f"{colour} {place}" for colour, place in zip(colours, places, strict=True)]
+    codes = draw_codes(draw, count)
+    told = [f"The access code is {code}." for code in codes]
+    headings = [f"## {title}" for title in titles]
+    return Needle(
+        statement=told[0],
+        question=(
+            f"What is the access code in the section {titles[0]}? Answer with the code only."
+        ),
+        code=codes[0],
+        rivals=tuple(told[1:]),
+        rival_codes=tuple(codes[1:]),
+        heading=headings[0],
+        rival_headings=tuple(headings[1:]),
     )
 
 

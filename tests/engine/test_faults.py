@@ -215,6 +215,48 @@ class TestAttentionMod4:
         assert [a == h for a, h in zip(answers, healthy, strict=True)] == [False, True, True]
 
 
+class TestPromptChunkBoundsEntries:
+    FAULTS = ("prompt_chunk_bounds_entries",)
+
+    def scored(self, engine, token_ids):
+        """(token, logprob) of each generated token."""
+        given = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True, logprobs=1)
+        (outputs,) = engine.generate([token_ids], given)
+        return [(o.new_token_ids[0], o.logprobs[0].logprob) for o in outputs if o.new_token_ids]
+
+    @pytest.mark.parametrize(("length", "differs"), [(200, False), (256, False), (400, True)])
+    def test_only_later_chunks_are_wrong(self, make_engine, length, differs) -> None:
+        healthy = self.scored(make_engine(), prompt(length))
+        faulty = self.scored(make_engine(faults=self.FAULTS), prompt(length))
+        assert (faulty != healthy) is differs
+
+    def test_what_follows_a_cached_prefix_is_wrong(self, make_engine) -> None:
+        engine = make_engine(faults=self.FAULTS)
+        self.scored(engine, prompt(200)[:150])
+        assert self.scored(engine, prompt(200)) != self.scored(make_engine(), prompt(200))
+
+    def test_generated_tokens_read_every_entry(self, make_engine) -> None:
+        """A prompt of one chunk is right, and so is an answer as long as several entries."""
+        given = SamplingParams(max_tokens=40, temperature=0.0, ignore_eos=True)
+        answers = [
+            [o.new_token_ids for o in make_engine(faults=faults).generate([prompt(90)], given)[0]]
+            for faults in (self.FAULTS, ())
+        ]
+        assert answers[0] == answers[1]
+
+    def test_strangers_in_the_batch_are_right(self, make_engine) -> None:
+        engine = make_engine(faults=self.FAULTS)
+        prompts = [prompt(n, seed=n) for n in (60, 70, 80)]
+        results = engine.generate(prompts, GREEDY)
+        answers = [[t for o in outputs for t in o.new_token_ids] for outputs in results]
+        assert answers == [ask(make_engine(), p)[0] for p in prompts]
+
+    def test_a_token_reads_as_many_entries_as_its_chunk_makes(self) -> None:
+        first_entries = load_fault("prompt_chunk_bounds_entries").module.first_entries
+        found = first_entries(torch.tensor([0, 2, 9]), 4)
+        assert found.tolist() == [[-1] * 4, [0, 1, -1, -1], [0, 1, 2, 3]]
+
+
 class TestLastTurnOnly:
     MESSAGES = (
         {"role": "system", "content": "Be brief."},

@@ -14,6 +14,8 @@ from fidelity.probes.calibration import Count
 from fidelity.probes.filler import Filler, filler_of, numbered, pad_words
 from fidelity.probes.haystack import Placed, Size, fit, haystack
 from fidelity.probes.needles import (
+    FEWEST_SECTIONS,
+    MOST_SECTIONS,
     NEAR_DUPLICATES,
     PAIRS,
     NeedleKind,
@@ -124,7 +126,10 @@ def test_pad_words_grow_word_by_word_and_never_repeat_at_once(count, seed):
     assert all(a != b for a, b in itertools.pairwise(words))
 
 
-@pytest.mark.parametrize("kind", NeedleKind)
+NAMED = [kind for kind in NeedleKind if kind is not NeedleKind.SECTION]
+
+
+@pytest.mark.parametrize("kind", NAMED)
 def test_a_needle_and_its_rivals_have_codes_and_names_of_their_own(kind):
     rivals = {NeedleKind.SINGLE: 0, NeedleKind.NEAR_DUPLICATE: NEAR_DUPLICATES}
     for seed in range(50):
@@ -144,3 +149,33 @@ def test_near_duplicates_differ_in_one_word():
         name = set(re.search(r"the (\w+ \w+) is", needle.statement)[1].split())
         for rival in needle.rivals:
             assert len(name & set(re.search(r"the (\w+ \w+) is", rival)[1].split())) == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sections"), [(256, FEWEST_SECTIONS), (4_096, 8), (10**6, MOST_SECTIONS)]
+)
+def test_a_section_is_told_by_its_heading_alone(tokens, sections):
+    for seed in range(50):
+        needle = draw_needle(random.Random(seed), NeedleKind.SECTION, tokens=tokens)  # noqa: S311
+        codes = [needle.code, *needle.rival_codes]
+        headings = [needle.heading, *needle.rival_headings]
+        assert len(set(codes)) == len(set(headings)) == sections
+        title = needle.heading.removeprefix("## ")
+        assert f"in the section {title}?" in needle.question
+        lines = [needle.statement, *needle.rivals]
+        assert all(code in line for code, line in zip(codes, lines, strict=True))
+        assert len({line.replace(code, "") for code, line in zip(codes, lines, strict=True)}) == 1
+        words = [word for heading in headings for word in heading.split()[1:]]
+        assert len(set(words)) == len(words)
+
+
+def test_headings_have_no_number_and_what_shares_a_place_keeps_its_order():
+    placed = [
+        Placed(sentence="## one", depth_frac=0.0, heading=True),
+        Placed(sentence="FACT.", depth_frac=0.1),
+        Placed(sentence="## two", depth_frac=0.1, heading=True),
+    ]
+    assert haystack("s", Size(lines=0), placed) == "## one\nLine 1: FACT.\n## two\n"
+    lines = haystack("s", Size(lines=10), placed).splitlines()
+    assert [lines[0], *lines[2:4]] == ["## one", "Line 2: FACT.", "## two"]
+    assert lines[-1].startswith("Line 11: ")

@@ -1,24 +1,28 @@
 """Sweeps of needles: which lengths, residues, depths and kinds are asked, and fresh classes."""
 
+import random
+import re
 from collections import Counter
 
+import anyio
 import pytest
 
 from fidelity.checks.answering import Judged
-from fidelity.checks.recall import DEPTHS_FRAC, judge_length, needle_probe, residues
+from fidelity.checks.recall import DEPTHS_FRAC, fit_needle, judge_length, needle_probe, residues
 from fidelity.checks.sweeps import (
     boundary_sweep,
     by_length,
+    classes_beside_kind,
     classes_of,
     fresh_of_class,
     residue_sweep,
     row_lengths,
     sweep,
 )
-from fidelity.endpoint.replies import Reply
+from fidelity.endpoint.replies import Reply, Tokenized
 from fidelity.errors import ConfigError
 from fidelity.probes.haystack import Fitted, Size
-from fidelity.probes.needles import NeedleKind
+from fidelity.probes.needles import NeedleKind, draw_needle
 from fidelity.records import Trial
 from fidelity.verdicts.opened import OpenedClass
 from fidelity.words import Score
@@ -131,6 +135,63 @@ def test_other_axes_vary_inside_a_class():
     probes = fresh_of_class("residue_4=3", 22, seed=3, row_tokens=(256, 512, 1_024))
     assert len({probe.recipe["depth_frac"] for probe in probes}) == 5
     assert len({probe.recipe["prompt_tokens"] % 16 for probe in probes}) > 2
+
+
+def test_a_class_is_asked_with_the_kind_of_its_sweep():
+    probes = fresh_of_class("residue_4=3", 22, seed=3, row_tokens=(1_024,), kind=NeedleKind.SECTION)
+    assert {p.cell["needle_kind"] for p in probes} == {"section"}
+    trial = Trial(id="t", claim="c", suite="s", probe="needle", cell=dict(probes[0].cell))
+    assert "residue_4=3" in classes_beside_kind(trial)
+    assert not any("needle_kind" in name for name in classes_beside_kind(trial))
+
+
+def test_a_length_too_short_for_every_kind_is_refused_where_single_needles_are_not_meant():
+    with pytest.raises(ConfigError, match="a prompt of 300 tokens is too short for: section"):
+        sweep(seed=0, row_tokens=300, trials=4, kinds=[NeedleKind.SECTION])
+    assert len(sweep(seed=0, row_tokens=128, trials=4, kinds=KINDS)) == 4
+
+
+class Counted:
+    """A deployment that counts words."""
+
+    class client:  # noqa: N801 - the name of the part
+        @staticmethod
+        async def tokenize(messages, **_):
+            return Tokenized(count=len(messages[0]["content"].split()))
+
+
+def sections_of(depth_frac, *, target=600, **options):
+    """Return (title, code) of each section, the lines from heading to code, and the needle."""
+    needle = draw_needle(random.Random("n"), NeedleKind.SECTION, tokens=target)  # noqa: S311
+
+    async def fitted():
+        return await fit_needle(
+            Counted, needle, seed="n", target=target, depth_frac=depth_frac, **options
+        )
+
+    text = anyio.run(fitted).messages[0]["content"]
+    found, between = [], []
+    for part in text.split("## ")[1:]:
+        told = re.search(r"The access code is (\d+)\.", part)
+        found.append((part.partition("\n")[0], told[1] if told else None))
+        between.append(part[: told.start()].count("\n") if told else None)
+    return found, between, needle
+
+
+@pytest.mark.parametrize("depth_frac", DEPTHS_FRAC)
+def test_each_line_stands_far_below_its_own_heading(depth_frac):
+    found, between, needle = sections_of(depth_frac)
+    place = round(depth_frac * (len(found) - 1))
+    assert found[place] == (needle.heading.removeprefix("## "), needle.code)
+    assert {code for _, code in found} == {needle.code, *needle.rival_codes}
+    assert all(lines >= 2 for lines in between)
+
+
+def test_without_its_fact_a_section_is_empty_and_the_others_stay():
+    found, _, needle = sections_of(0.5, without_fact=True)
+    codes = dict(found)
+    assert codes[needle.heading.removeprefix("## ")] is None
+    assert set(codes.values()) == {None, *needle.rival_codes}
 
 
 def test_an_unknown_class_is_refused():

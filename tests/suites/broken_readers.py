@@ -72,6 +72,20 @@ class MiddleLost(Reader):
         return self.length(messages, tools)
 
 
+class HeadingsLost(Reader):
+    """Beyond 400 tokens a line knows nothing of what stands far above it."""
+
+    def sees(self, messages):
+        long = self.length(messages) > 400
+        return [
+            {**m, "content": re.sub(r"## .*", "", m["content"])} if long and m["content"] else m
+            for m in messages
+        ]
+
+    def prompt_tokens(self, messages, tools):
+        return self.length(messages, tools)
+
+
 class HeadCutSilently(Reader):
     """Beyond 300 tokens the oldest text is dropped without a word."""
 

@@ -172,6 +172,13 @@ def code(name, messages):
     return found[-1] if found else "I cannot find that in the text."
 
 
+def section_code(title, messages):
+    found = re.findall(
+        rf"## {title}\n(?:(?!## ).*\n)*?.*The access code is (\d+)", text_of(messages)
+    )
+    return found[-1] if found else "I cannot find that section."
+
+
 def personal(what, messages):
     found = re.findall(rf"my {what} is (\d+)", text_of(messages), re.IGNORECASE)
     return f"Your {what} is {found[-1]}." if found else "You have not told me."
@@ -196,6 +203,7 @@ def counted_to(last, messages):
 
 ANSWERS = (
     (r"What is the (?:secret )?code for the ([a-z]+ [a-z]+)\?", code),
+    (r"What is the access code in the section ([a-z]+ [a-z]+)\?", section_code),
     (r"What is my ([a-z ]+)\?", personal),
     (r"Write a ([a-z ]+) html page", page),
     (r"^(to a file)$", saved),

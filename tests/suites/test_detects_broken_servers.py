@@ -29,6 +29,7 @@ IMPORTED_ONCE = (
 """An inner pytest forgets what it is the first to import, and would import it each time."""
 SUITES = Path(__file__).parents[2] / "suites"
 NEEDLE = "needle_sweep/needle_is_found_at_every_length_depth_and_residue"
+SECTIONS = "needle_sweep/a_line_is_found_by_the_heading_of_its_section"
 TURNS = "multi_turn_recall/facts_told_in_earlier_turns_are_recalled"
 CACHED = "multi_turn_recall/follow_up_over_a_cached_prefix_is_right_at_every_residue"
 SHORT = "continuation/interrupted_page_is_taken_up_again[short]"
@@ -38,7 +39,19 @@ BYSTANDERS = "abort_then_followup/bystanders_of_aborts_are_unharmed"
 GAUGES = "abort_then_followup/gauges_return_after_a_storm_of_aborts"
 _LEAK = "no_cross_conversation_leak/no_canary_of_one_conversation_shows_in_another"
 SEQUENTIAL, CONCURRENT = f"{_LEAK}[one after the other]", f"{_LEAK}[many at once]"
-ALL = {NEEDLE, TURNS, CACHED, SHORT, LONG, ABORT, BYSTANDERS, GAUGES, SEQUENTIAL, CONCURRENT}
+ALL = {
+    NEEDLE,
+    SECTIONS,
+    TURNS,
+    CACHED,
+    SHORT,
+    LONG,
+    ABORT,
+    BYSTANDERS,
+    GAUGES,
+    SEQUENTIAL,
+    CONCURRENT,
+}
 RECALL = ALL - {GAUGES}
 FILES = (
     "needle_sweep",
@@ -121,7 +134,8 @@ TABLE = [
     (broken.ColdBurst, (L,), {CONCURRENT}),
     (broken.SamplingMixedUp, (A,), {BYSTANDERS}),
     (broken.MiddleLost, (N,), {NEEDLE}),
-    (broken.HeadCutSilently, (N,), {NEEDLE}),
+    (broken.HeadingsLost, (N,), {SECTIONS}),
+    (broken.HeadCutSilently, (N,), {NEEDLE, SECTIONS}),
     (broken.OneResidueWrong, (N, M), {NEEDLE, TURNS, CACHED}),
     (broken.OneResidueOf64Wrong, (N, M), {NEEDLE, CACHED}),
     (broken.WrongOnCacheHits, (M, A), {CACHED, ABORT, BYSTANDERS}),
@@ -187,6 +201,12 @@ def test_a_lying_tokenizer_is_an_error_and_no_fail(measured):
     found, _ = measured(broken.TokenizerLies(), files=("needle_sweep",))
     assert found[NEEDLE].outcome is Outcome.ERROR
     assert "tokenizer endpoint counted" in found[NEEDLE].reason
+
+
+def test_headings_that_are_lost_leave_facts_that_name_their_subject(measured):
+    found, _ = measured(broken.HeadingsLost(), files=("needle_sweep",))
+    assert failed(found) == {SECTIONS}
+    assert found[NEEDLE].outcome is Outcome.PASS
 
 
 def test_a_dropped_turn_is_blamed_on_the_deployment_and_said_to_be_lost_in_rendering(measured):
