@@ -277,6 +277,7 @@ def _index(
                     wanted += len(told & should)
                     kept += len(told & should & got)
     errors.sort()
+    averaging = (64 * 128 / (c.index_n_heads * c.index_head_dim)) ** 0.5
     right = sum(prompt.answered for prompt in prompts)
     mean = sum(jaccards) / len(jaccards)
     return [
@@ -284,7 +285,8 @@ def _index(
             "index logits, nano's own, bf16 against fp32: largest difference over largest logit",
             "about 4e-4",
             f"{errors[len(errors) // 2]:.1e} (median), {errors[-1]:.1e} (worst)",
-            f"{len(indexed)} layers, {_lengths(prompts)}",
+            f"{len(indexed)} layers, {_lengths(prompts)}; {c.index_n_heads} x {c.index_head_dim}"
+            f" products average rounding {averaging:.1f} x less than 64 x 128",
         ),
         Figure(
             f"selected sets, nano's own, at its top-k {topk}: Jaccard",

@@ -46,7 +46,7 @@ SETTINGS = Settings(
     index_topk=512, index_head_dim=INDEX_DIM, head_dim=DIM, rope_dim=ROPE, implementation="torch"
 )
 NANO = ROOT / "engine" / "checkpoints" / "nano"
-NANO_LENGTHS = {"cpu": (1_000,), "cuda": (1_000, 2_500, 5_500, 11_000)}
+NANO_LENGTHS = {"cpu": (1_000,), "cuda": (1_000, 2_500, 5_500)}
 
 
 def site(hidden: int, device: torch.device) -> dict[str, Tensor]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fidelity.checks.conformance import Check, Damage
 from fidelity.checks.conformance_wire import Undecided, together
+from fidelity.checks.plumbing_penalty import PRESENCE_PENALTY
 from fidelity.checks.plumbing_questions import COUNTING, COUNTING_ON, OPEN
 from fidelity.checks.plumbing_shape import edited
 from fidelity.endpoint import json_shape as shape
-from fidelity.probes.dialogue import user
 
 if TYPE_CHECKING:
     from fidelity.checks.conformance import Wires
@@ -27,8 +27,6 @@ _TOKEN_ID = 300
 """Any id: every vocabulary has it, and no answer consists of it."""
 _MOST_BIAS = 100
 _PENALTY = 2.0
-_PRESENT_TOKENS = 32
-_NONSENSE = ("zq xv wy", "qwz xkj vbn pfl", "uvx jyr kxq zzt wmb")
 
 
 def _text(wire: Wire) -> str:
@@ -162,38 +160,6 @@ async def _biased(line: Line) -> Wires:
     )
 
 
-async def _present(line: Line) -> Wires:
-    """Ask what has no answer: where a model is unsure, two nats against a repetition show."""
-    return await together(
-        *(
-            line.chat(
-                [user(nonsense)],
-                label=f"{nonsense}, presence_penalty {penalty:g}",
-                max_tokens=_PRESENT_TOKENS,
-                temperature=0.0,
-                stream=False,
-                extra={"presence_penalty": penalty},
-            )
-            for nonsense in _NONSENSE
-            for penalty in (0.0, _PENALTY)
-        )
-    )
-
-
-def _judge_present(wires: Wires) -> list[str]:
-    texts = [_text(wire) for wire in wires]
-    if any(plain != other for plain, other in zip(texts[::2], texts[1::2], strict=True)):
-        return []
-    return [
-        f"a presence_penalty of {_PENALTY} changes none of {len(texts) // 2} answers: {texts[1]!r}"
-    ]
-
-
-def _penalty_lost(wires: Wires) -> Wires:
-    pairs = zip(wires[::2], wires[1::2], strict=True)
-    return [wire for plain, other in pairs for wire in (plain, other.with_json(plain.json()))]
-
-
 def _narrowed(field: str, value: float) -> Any:
     """Sample hot with a field that leaves one token to choose from."""
 
@@ -294,16 +260,7 @@ PARAMETERS = (
         refusable=True,
         cost_requests=3,
     ),
-    Check(
-        name="presence_penalty_matters",
-        title="a presence_penalty changes an uncertain answer, or is refused",
-        collect=_present,
-        judge=_judge_present,
-        damages=(Damage(what="the penalty is made to change nothing", apply=_penalty_lost),),
-        refusable=True,
-        cost_requests=6,
-        cost_tokens=300,
-    ),
+    PRESENCE_PENALTY,
     *(
         Check(
             name=f"{field}_matters",

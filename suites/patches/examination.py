@@ -218,7 +218,7 @@ class Examination:
         """Return the verdict over everything that was measured; None when nothing was."""
         if not (self._checks or self._failures):
             return None
-        if self._values and not self._value_used:
+        if self._values and not self._value_used and not self._failures:
             self._failures.append(
                 f"the microtest of {self.name} takes no value, and {', '.join(self._values)} was"
                 " asked for"

@@ -141,6 +141,15 @@ def test_what_a_dump_does_not_hold_is_said_in_the_verdict(dumped, tmp_path):
     assert "exonerated  fp8_kv on harvested inputs" in done.stdout
 
 
+def test_dumps_that_cannot_be_used_are_the_reason_also_where_a_value_was_asked_for(tmp_path):
+    settings = dataclasses.replace(SETTINGS, patch=("index_keys=int4,row",))
+    examination = Examination("index_keys", settings, source=HARVESTED)
+    examination.failed("test_harvested_keys: inputs: each of the 0 *.safetensors")
+    report = examination.conclude()
+    assert report.verdict is PatchVerdict.UNDECIDED
+    assert report.reason == "test_harvested_keys: inputs: each of the 0 *.safetensors"
+
+
 def test_a_patch_without_harvested_inputs_says_so(tmp_path):
     settings = dataclasses.replace(SETTINGS, inputs=tmp_path, run_dir=tmp_path)
     every = Examinations(settings)

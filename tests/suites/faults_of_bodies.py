@@ -56,8 +56,14 @@ def shifted_logprobs(body):
 def first_trajectory(body):
     """B117: logprobs of a retracted run are still there: more than there are tokens."""
     entries = content_logprobs(body)
-    if len(entries) > 6:
-        entries[:0] = entries[:4]
+    if len(entries) > 1:
+        entries[:0] = [less_likely(entry) for entry in entries[:4]]
+
+
+def less_likely(entry):
+    """Return a token's entry as another run had it, by a nat."""
+    tops = [{**top, "logprob": top["logprob"] - 1.0} for top in entry.get("top_logprobs", ())]
+    return {**entry, "logprob": entry["logprob"] - 1.0, "top_logprobs": tops}
 
 
 def uniform_first(body):
