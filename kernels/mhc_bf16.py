@@ -1,8 +1,9 @@
 """Patch `mhc_bf16`: the product that mixes the residual streams, in bf16 instead of fp32.
 
 One pass over the streams computes the product and the sum of squares that its RMS norm needs, in
-blocks of 128 channels, from streams and `fn` rounded to bf16, summed in fp32; then the gates and
-Sinkhorn, in fp32; then the collapse. The streams that are collapsed stay as they are.
+blocks of 128 channels, from streams and `fn` rounded to bf16, summed in fp32, the blocks with
+compensation (Kahan); then the gates and Sinkhorn, in fp32; then the collapse. The streams that are
+collapsed stay as they are.
 
 On CUDA this is one Triton kernel (kernels/gpu/mhc_bf16.py); on the CPU its arithmetic in torch.
 """
@@ -65,10 +66,11 @@ def mhc_pre(
     flat, weight = streams.flatten(1).bfloat16().float(), rounded_fn(fn)
     mix = flat.new_zeros(tokens, fn.shape[0])
     squares = flat.new_zeros(tokens)
+    lost_mix, lost_squares = mix, squares
     for first in range(0, n * hidden, BLOCK_K):
         block = flat[:, first : first + BLOCK_K]
-        mix = mix + block @ weight[:, first : first + BLOCK_K].T
-        squares = squares + block.square().sum(1)
+        mix, lost_mix = _add(mix, lost_mix, block @ weight[:, first : first + BLOCK_K].T)
+        squares, lost_squares = _add(squares, lost_squares, block.square().sum(1))
     mix = mix * torch.rsqrt(squares / (n * hidden) + rms_eps)[:, None]
     base, scale = base.float(), scale.float()
     pre = torch.sigmoid(mix[:, :n] * scale[0] + base[:n]) + hc_eps
@@ -77,6 +79,13 @@ def mhc_pre(
     comb = sinkhorn(torch.softmax(comb, dim=-1) + hc_eps, eps=hc_eps, iters=iters)
     y = (pre[..., None] * streams.float()).sum(1).to(streams.dtype)
     return y, post, comb
+
+
+def _add(total: Tensor, lost: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+    """Add to a sum and to what its roundings lost; a sum that is not finite loses nothing."""
+    part = part - lost
+    after = total + part
+    return after, torch.where(after.isfinite(), (after - total) - part, 0.0)
 
 
 def _install(into: Installation) -> None:

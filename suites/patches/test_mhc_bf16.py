@@ -30,6 +30,8 @@ ITERS = 20
 FORMATS = {"fn": bf16}
 KEEP = ("fn", "base", "scale")
 TOKENS, STREAMS, HIDDEN = 21, 4, 200  # no multiple of a block
+WIDTH = 7168
+"""Of DeepSeek-V4-Pro's streams."""
 
 
 def parameters(generator: torch.Generator, n: int, hidden: int) -> dict[str, Tensor]:
@@ -69,6 +71,20 @@ def test_synthetic_streams(examination: Examination, dtype: torch.dtype) -> None
         row_inputs=("streams",),
         special=("streams",),
         calls=lambda: ops.calls["patch.mhc_bf16"],
+    )
+
+
+def test_width_of_the_large_model(examination: Examination) -> None:
+    """28,672 channels: what a long sum loses shows nowhere else."""
+    generator = examination.generator()
+    examination.patch(
+        bound(examination).mhc_pre,
+        plain.mhc_pre,
+        reference.mhc_pre,
+        case("width 7168", normal(generator, TOKENS, STREAMS, WIDTH), generator),
+        dtype=torch.float32,
+        formats=FORMATS,
+        keep=KEEP,
     )
 
 
