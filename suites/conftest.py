@@ -1,14 +1,15 @@
 """Suites run in order of what they tell for what they cost, so that a spent cap cuts off the rest.
 
 Requests of one token and short prompts come first, floods and storms last; a suite that is not
-named comes before those. The order within a suite is that of its file.
+named comes before those. A golden tells whom a failed recall is to be blamed on, so it goes before
+recall. The order within a suite is that of its file.
 """
 
 from pathlib import Path
 
 import pytest
 
-FIRST = ("plumbing", "needle_sweep", "multi_turn_recall", "context_gain", "continuation")
+FIRST = ("plumbing", "golden", "needle_sweep", "multi_turn_recall", "context_gain", "continuation")
 LAST = ("long_generation", "no_cross_conversation_leak", "stateful", "abort_then_followup")
 _HERE = Path(__file__).resolve().parent
 
