@@ -142,8 +142,12 @@ async def open_deployment(
             reasoning=spec.reasoning,
         )
         speed = capabilities.speed
-        prefill_tokens_per_s = speed.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S
-        client.caps.derive(settings.budget, prefill_tokens_per_s, speed.decode_tokens_per_s)
+        client.caps.derive(
+            settings.budget,
+            speed.prefill_tokens_per_s or DEFAULT_PREFILL_TOKENS_PER_S,
+            speed.decode_tokens_per_s,
+            measured=speed.prefill_tokens_per_s is not None,
+        )
         info = await client.server_info() if client.server.has_server_info else {}
         for role, server in spec.roles.items():
             if role != ROUTER:

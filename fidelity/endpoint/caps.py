@@ -66,17 +66,23 @@ class Caps:
         budget: Budget,
         prefill_tokens_per_s: float,
         decode_tokens_per_s: float | None = None,
+        *,
+        measured: bool = True,
     ) -> int:
-        """Set the caps from the budget and the measured speed, unless a token cap was given.
+        """Set the caps from the budget and the measured speed; a token cap that was given stays.
 
-        A budget is seconds: those of generating are taken off, prompts get the rest.
+        A budget is seconds: those of generating are taken off, prompts get the rest. A sweep must
+        fit into both, so that one claim does not take the time of all others on a slow server;
+        a speed that is not `measured` but assumed takes nothing off a cap.
         """
+        seconds = BUDGET_S[budget]
+        spent_s = ANSWER_TOKENS[budget] / decode_tokens_per_s if decode_tokens_per_s else 0.0
+        prompts_s = max(LEAST_PROMPT_SHARE * seconds, seconds - spent_s)
+        timely = int(SWEEP_SHARE * prompts_s * prefill_tokens_per_s)
         if self.max_tokens is None:
-            seconds = BUDGET_S[budget]
-            spent_s = ANSWER_TOKENS[budget] / decode_tokens_per_s if decode_tokens_per_s else 0.0
-            prompts_s = max(LEAST_PROMPT_SHARE * seconds, seconds - spent_s)
-            self.sweep_tokens = int(SWEEP_SHARE * prompts_s * prefill_tokens_per_s)
             self.max_tokens = max(LEAST_TOKENS, int(seconds * prefill_tokens_per_s))
+        if self.sweep_tokens is None or measured:
+            self.sweep_tokens = min(timely, self.sweep_tokens or timely)
         return self.max_tokens
 
     @property

@@ -77,6 +77,15 @@ def test_a_given_cap_is_kept_and_bounds_the_sweep():
     assert caps.sweep_tokens == 12_000
 
 
+def test_a_generous_cap_does_not_give_a_sweep_the_time_of_all_others():
+    caps = Caps(max_requests=1, max_tokens=400_000, allow=())
+    assert caps.derive(Budget.QUICK, 180.0, 80.0) == 400_000
+    assert caps.sweep_tokens == SWEEP_SHARE * (BUDGET_S[Budget.QUICK] - 100) * 180
+    assumed = Caps(max_requests=1, max_tokens=400_000, allow=())
+    assumed.derive(Budget.QUICK, 180.0, 80.0, measured=False)
+    assert assumed.sweep_tokens == SWEEP_SHARE * 400_000
+
+
 def measure_at(*, limit, sweep_tokens, planning=False):
     notes = []
     client = SimpleNamespace(caps=SimpleNamespace(sweep_tokens=sweep_tokens))
