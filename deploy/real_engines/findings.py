@@ -113,6 +113,11 @@ def markdown(name: str, entries: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _write(path: Path, text: str) -> None:
+    """Write UTF-8; half a surrogate pair, which some requests send on purpose, as its escape."""
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
 def main(name: str, out: Path, run_dirs: Sequence[Path]) -> None:
     """Write both files."""
     entries: dict[str, dict[str, Any]] = {}
@@ -129,8 +134,8 @@ def main(name: str, out: Path, run_dirs: Sequence[Path]) -> None:
     failed = list(entries.values())
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(failed, indent=1, ensure_ascii=False)
-    (out / f"{name}.json").write_text(text + "\n")
-    (out / f"{name}.md").write_text(markdown(name, failed))
+    _write(out / f"{name}.json", text + "\n")
+    _write(out / f"{name}.md", markdown(name, failed))
     print(f"{name}: {len(failed)} failed claims of {len(decided)} that were decided")
 
 
