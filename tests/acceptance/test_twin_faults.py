@@ -123,7 +123,9 @@ def test_a_server_made_noisy_is_a_finding_and_no_wider_floor(tmp_path):
     assert len(ran.findings) == 2, ran.told()
     for finding in ran.findings.values():
         assert finding.outcome is Outcome.FAIL, ran.told()
-        floor = next(part for part in finding.parts if "identical requests" in part.title)
-        assert floor.outcome is Outcome.FAIL
-        assert floor.effect > 0.05
         assert finding.ladder not in {None, Ladder.EXACT, Ladder.ROUNDING}
+    # six tokens that the model is sure of hold few uncertain ones: the long answers bear the floor
+    long = next(f for claim, f in ran.findings.items() if "prefilling_the_same_tokens" in claim)
+    floor = next(part for part in long.parts if "identical requests" in part.title)
+    assert floor.outcome is Outcome.FAIL
+    assert floor.effect > 0.05
