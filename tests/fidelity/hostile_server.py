@@ -1,7 +1,8 @@
 """A real server with named bad behaviours, and one healthy one to measure them against.
 
 `HostileServer("cut_stream")` misbehaves on /chat/completions and /completions; the rest answers as
-vLLM would, unless the behaviour is about the rest.
+vLLM would, unless the behaviour is about the rest. Whole although long: one table of behaviours,
+each beside the healthy answer that it bends.
 """
 
 import asyncio
