@@ -15,6 +15,7 @@ from engine.nano.families import (
     passkey,
     ruler,
     sections,
+    spelt,
     talk,
     tools,
     turns,
@@ -27,22 +28,23 @@ from engine.nano.vocabulary import words
 Family = Callable[[Rng, int], Conversation]
 
 SHARES: dict[Family, float] = {
-    needle.make: 0.16,
-    pairs.make: 0.08,
-    ruler.make: 0.08,
-    passkey.make: 0.05,
-    sections.make: 0.12,
-    turns.make: 0.13,
-    pages.make: 0.11,
-    tools.make: 0.07,
+    needle.make: 0.12,
+    pairs.make: 0.06,
+    ruler.make: 0.06,
+    passkey.make: 0.06,
+    spelt.make: 0.08,
+    sections.make: 0.11,
+    turns.make: 0.15,
+    pages.make: 0.09,
+    tools.make: 0.08,
     lists.make: 0.10,
-    talk.make: 0.01,
-    echo.make: 0.09,
+    talk.make: 0.015,
+    echo.make: 0.075,
 }
 # of the second cycle: the same families, most often sections that are asked about many times
 SECOND_SHARES: dict[Family, float] = {
-    family: share * 0.75 for family, share in SHARES.items() if family is not sections.make
-} | {sections.make: 0.06, sections.make_far: 0.28}
+    family: share * 0.8 for family, share in SHARES.items() if family is not sections.make
+} | {sections.make: 0.05, sections.make_far: 0.24}
 _THINKING = 0.15
 PAD_ID = 2
 _ATTEMPTS = 50

@@ -6,7 +6,7 @@ from engine.nano.families.recall import VALUE_ONLY, acknowledge, opening
 from engine.nano.names import Rng, attribute, value
 from engine.nano.vocabulary import words
 
-_STATEMENTS = (
+STATEMENTS = (
     "The {a} is {v}.",
     "The {a} is {v}. Remember it. {v} is the {a}.",
     "Important: the {a} is {v}.",
@@ -22,7 +22,7 @@ _STATEMENTS = (
     "Please note the {a}, which is {v}.",
     "The {a} was set to {v}.",
 )
-_QUESTIONS = (
+QUESTIONS = (
     "What is the {a}?",
     "What is the {a}?",
     "Tell me the {a}.",
@@ -41,9 +41,9 @@ _HUNT = "There is important info hidden inside a lot of irrelevant text. Find it
 def make(rng: Rng, budget: int) -> Conversation:
     """One to three facts, one to three questions."""
     del budget
-    named = {_attribute(rng): value(rng) for _ in range(rng.choice((1, 1, 1, 2, 3)))}
+    named = {unowned(rng): value(rng) for _ in range(rng.choice((1, 1, 1, 2, 3)))}
     planted = [
-        (rng.random(), rng.choice(_STATEMENTS).format(a=a, A=a.capitalize(), v=v))
+        (rng.random(), rng.choice(STATEMENTS).format(a=a, A=a.capitalize(), v=v))
         for a, v in named.items()
     ]
     document = Document(_HUNT if rng.random() < 0.2 else opening(rng), planted)
@@ -56,7 +56,7 @@ def make(rng: Rng, budget: int) -> Conversation:
     asked = rng.sample(list(named), rng.randint(1, len(named)))
     for what in asked:
         question, why = (
-            rng.choice(_QUESTIONS).format(a=what),
+            rng.choice(QUESTIONS).format(a=what),
             thinking.found(rng, what, named[what]),
         )
         if rng.random() < 0.65:
@@ -69,7 +69,8 @@ def make(rng: Rng, budget: int) -> Conversation:
     return conversation
 
 
-def _attribute(rng: Rng) -> str:
+def unowned(rng: Rng) -> str:
+    """What can be told without saying whose it is."""
     kind = rng.random()
     if kind < 0.15:
         return "pass key"

@@ -15,7 +15,7 @@ from engine.nano.vocabulary import words
 
 _PEOPLE = ("cat", "dog", "sister", "brother", "boss", "teacher", "friend", "horse", "neighbour")
 _UNKNOWN = 0.15
-_NODS = ("OK.", "Noted.", "Got it.")
+NODS = ("OK.", "Noted.", "Got it.")
 _CORRECTIONS = (
     "Actually, m",
     "I have news: m",
@@ -50,6 +50,7 @@ _PERSONAL: tuple[tuple[str, Callable[[Rng], str]], ...] = (
     ("car", lambda r: f"{r.choice(words('colors'))} {open_word(r).capitalize()}"),
 )
 
+OWN = tuple(what for what, _ in _PERSONAL if what not in _PEOPLE)
 
 _OF_PEOPLE = (
     "My {w} is called {v}.",
@@ -59,7 +60,7 @@ _OF_PEOPLE = (
     "Please remember that my {w} is called {v}.",
     "By the way, my {w}'s name is {v}.",
 )
-_OF_ONESELF = (
+OF_ONESELF = (
     "My {w} is {v}.",
     "Remember that my {w} is {v}.",
     "Please note that my {w} is {v}.",
@@ -77,7 +78,7 @@ _ASKED_OF_PEOPLE = (
     "How is my {w} called?",
     "Which name does my {w} have?",
 )
-_ASKED_OF_ONESELF = (
+ASKED_OF_ONESELF = (
     "What is my {w}?",
     "What is my {w}?",
     "Do you remember my {w}?",
@@ -135,7 +136,7 @@ def _ask_untold(conversation: Conversation, rng: Rng, told: dict[str, str]) -> N
 
 def _tell(conversation: Conversation, rng: Rng, statement: str) -> None:
     conversation.user(statement)
-    conversation.answer(rng.choice(_NODS), SOFT)
+    conversation.answer(rng.choice(NODS), SOFT)
 
 
 def _tell_own(conversation: Conversation, rng: Rng, what: str, value: str) -> None:
@@ -148,11 +149,11 @@ def _tell_fact(conversation: Conversation, rng: Rng, fact: Fact) -> None:
 
 def _read(conversation: Conversation, rng: Rng) -> None:
     conversation.user(Document(opening(rng)))
-    conversation.answer(rng.choice((*_NODS, "I have read it.")), SOFT)
+    conversation.answer(rng.choice((*NODS, "I have read it.")), SOFT)
 
 
 def _statement(rng: Rng, what: str, value: str) -> str:
-    forms = _OF_PEOPLE if what in _PEOPLE else _OF_ONESELF
+    forms = _OF_PEOPLE if what in _PEOPLE else OF_ONESELF
     form = forms[0] if rng.random() < 0.4 else rng.choice(forms)
     return form.format(w=what, v=value)
 
@@ -175,6 +176,6 @@ def _ask(conversation: Conversation, rng: Rng, what: str, value: str) -> None:
     if what in _PEOPLE:
         question, answer = rng.choice(_ASKED_OF_PEOPLE), f"Your {what} is called {value}."
     else:
-        question, answer = rng.choice(_ASKED_OF_ONESELF), f"Your {what} is {value}."
+        question, answer = rng.choice(ASKED_OF_ONESELF), f"Your {what} is {value}."
     conversation.user(question.format(w=what))
     conversation.answer(answer, reasoning=thinking.found(rng, what, value))
