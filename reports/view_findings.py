@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from fidelity.records import Finding, Trial
 from fidelity.verdicts.axes import class_words, pattern
+from fidelity.verdicts.parts import badness
 from fidelity.words import Outcome
 from reports.view_axes import cell_text
 from reports.view_bins import Tally
-from reports.view_claims import RUNGS, ClaimRow, row_of
+from reports.view_claims import ClaimRow, row_of
 from reports.view_journal import Journal
 from reports.view_outcome import OUTCOMES, Badge
 from reports.view_text import TITLE_CHARS, anchor, cut, joined, one_line, plural, thousands
@@ -54,27 +55,17 @@ class FindingCard:
     replay: str
 
 
-_CARD_ORDER = (Outcome.FAIL, Outcome.ERROR, Outcome.INCONCLUSIVE, Outcome.NOT_APPLICABLE)
-
-
 def cards_of(journal: Journal, conversations: dict[str, str]) -> tuple[FindingCard, ...]:
     """Return a card for each reason, worst first; `conversations` gives the anchors of chats.
 
     A dead server is one card, however many claims it spoiled.
     """
     groups: dict[tuple[Outcome, str], list[Finding]] = {}
-    for finding in journal.findings:
+    for finding in sorted(journal.findings, key=badness):
         if finding.outcome is not Outcome.PASS:
             groups.setdefault((finding.outcome, finding.reason), []).append(finding)
-
-    def order(group: list[Finding]) -> tuple[int, int]:
-        worst = max(RUNGS.index(f.ladder) if f.ladder else -1 for f in group)
-        return _CARD_ORDER.index(group[0].outcome), -worst
-
     shown: set[str] = set()
-    return tuple(
-        _card(journal, group, conversations, shown) for group in sorted(groups.values(), key=order)
-    )
+    return tuple(_card(journal, group, conversations, shown) for group in groups.values())
 
 
 def _card(

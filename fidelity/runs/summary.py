@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fidelity.records import Finding, PatchState
-from fidelity.verdicts.parts import WORST_FIRST
+from fidelity.verdicts.parts import WORST_FIRST, badness
 from fidelity.verdicts.verdict import Judgement
 from fidelity.words import Outcome
 
@@ -56,9 +56,9 @@ def summary_lines(
 
 
 def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Put claims together that are open for one reason: a dead server is told once."""
+    """Put claims together that are open for one reason, worst first: a dead server is told once."""
     groups: dict[tuple[Outcome, str], list[Finding]] = {}
-    for finding in findings:
+    for finding in sorted(findings, key=badness):
         groups.setdefault((finding.outcome, finding.reason), []).append(finding)
     return list(groups.values())
 

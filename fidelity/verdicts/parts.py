@@ -46,6 +46,12 @@ def _badness(part: Part) -> tuple[int, int, float]:
     return WORST_FIRST.index(part.outcome), blamed, 1.0 if p_value is None else p_value
 
 
+def badness(finding: Finding) -> tuple[int, int, bool]:
+    """Return the key by which claims are told, worst first; those about the API come last."""
+    rung = list(Ladder).index(finding.ladder) if finding.ladder else -1
+    return WORST_FIRST.index(finding.outcome), -rung, finding.concern is Concern.CONFORMANCE
+
+
 def figures_of(part: Part) -> dict[str, Any]:
     """Return the figures of a part as fields of a finding."""
     return {name: getattr(part, name) for name in _FIGURES}

@@ -5,7 +5,7 @@ from pathlib import Path
 from fidelity.records import Finding, Part, PatchState
 from fidelity.runs.summary import summary_lines
 from fidelity.verdicts.verdict import judge, resolve
-from fidelity.words import Blame, Outcome
+from fidelity.words import Blame, Concern, Outcome
 
 LONG = "13 of 14 right (0.929; 95 % bounds 0.703 to 0.996) against >= 0.80; " * 3
 
@@ -46,6 +46,16 @@ def test_one_cause_of_many_claims_is_told_once():
     assert sum("the server is gone" in line for line in lines[1:]) == 1
     assert "               and 43 more for the same reason" in lines
     assert sum("title of" in line for line in lines) == 0
+
+
+def test_failures_come_first_and_those_about_the_api_after_the_others():
+    lines = shown(
+        finding("unclear", Outcome.INCONCLUSIVE),
+        finding("api", Outcome.FAIL, p_value=0.0, concern=Concern.CONFORMANCE),
+        finding("lost", Outcome.FAIL, p_value=0.0, blame=Blame.DEPLOYMENT),
+    )
+    told = [line.split()[1] for line in lines if line.startswith(("FAIL ", "INCONCLUSIVE "))]
+    assert told == ["suite/lost", "suite/api", "suite/unclear"]
 
 
 def test_open_parts_are_listed_worst_first_without_the_one_that_the_reason_tells():

@@ -4,7 +4,7 @@ import msgspec
 
 import reports
 from fidelity.records import AnyRecord, Finding, Part
-from fidelity.words import Ladder, Outcome
+from fidelity.words import Concern, Ladder, Outcome
 from reports.view import report_of
 from tests.reports import pieces, runs
 from tests.reports.page import Node, read
@@ -96,14 +96,22 @@ def test_a_residue_that_holds_every_miss_is_named() -> None:
 
 
 def test_the_worst_on_the_ladder_comes_first_and_failures_before_the_rest() -> None:
-    def finding(claim: str, outcome: Outcome, ladder: Ladder | None) -> AnyRecord:
+    def finding(
+        claim: str, outcome: Outcome, ladder: Ladder | None, concern: Concern = Concern.READING
+    ) -> AnyRecord:
         return msgspec.structs.replace(
-            pieces.simple_pass(claim, claim), outcome=outcome, ladder=ladder, reason=claim
+            pieces.simple_pass(claim, claim),
+            outcome=outcome,
+            ladder=ladder,
+            reason=claim,
+            concern=concern,
         )
 
     records = [
         finding("a/skipped", Outcome.NOT_APPLICABLE, None),
         finding("a/unclear", Outcome.INCONCLUSIVE, None),
+        finding("a/api", Outcome.FAIL, None, Concern.CONFORMANCE),
+        finding("a/held_back", Outcome.FAIL, None),
         finding("a/drifts", Outcome.FAIL, Ladder.DRIFT),
         finding("a/dead", Outcome.ERROR, None),
         finding("a/lost", Outcome.FAIL, Ladder.STRUCTURAL),
@@ -111,6 +119,8 @@ def test_the_worst_on_the_ladder_comes_first_and_failures_before_the_rest() -> N
     assert [card.rows[0].claim for card in report_of(records).cards] == [
         "a/lost",
         "a/drifts",
+        "a/held_back",
+        "a/api",
         "a/dead",
         "a/unclear",
         "a/skipped",
