@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,11 +17,13 @@ import msgspec
 from fidelity.errors import ConfigError
 from fidelity.microtests.results import PatchReport
 from fidelity.microtests.seen import PROPERTY
-from fidelity.words import Outcome
+from fidelity.microtests.verdict_files import read
+from fidelity.words import Outcome, PatchVerdict
 
 COMMAND = ("{python}", "-m", "pytest")
 _INCONCLUSIVE = "fidelity.errors.Inconclusive"
 _COLLECTED_NOTHING = 5
+_OPEN = 2
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -36,8 +38,9 @@ class MicrotestResult:
     """What a microtest found.
 
     Attributes:
-        outcome: fail when a test failed; inconclusive when a patch was inert or undecided, or
-            everything was skipped; error when it could not be run.
+        outcome: fail when a test failed; inconclusive when a patch was inert or undecided, by a
+            test or by the verdict that it wrote down, or everything was skipped; error when it
+            could not be run.
         reason: one sentence; "" for a pass.
         passed: how many tests passed, by name without parameters.
         effects: of `assert_patch`: check -> its worst value and limit.
@@ -79,13 +82,20 @@ class Runner:
         command = [word.replace("{python}", sys.executable) for word in self.command or COMMAND]
         command += [f"./{microtest}", f"--junitxml={junit}", "-p", "no:cacheprovider", "-q"]
         began = time.monotonic()
+        verdicts = self.folder / name / "patches"
+        for old in verdicts.glob("*.json"):
+            old.unlink()
         command.append(f"--fidelity-run-dir={self.folder / name}")  # for verdicts of its own
         code = self._wait([*command, *self.arguments], root, log)
         took = time.monotonic() - began
         if code is None:
             why = f"{microtest} took more than {self.timeout_s:g} s and was ended"
             return MicrotestResult(outcome=Outcome.ERROR, reason=why, duration_s=took)
-        return _result(code, junit, log, microtest, took)
+        found = _result(code, junit, log, microtest, took)
+        undecided = _undecided(verdicts)
+        if undecided and (found.outcome is Outcome.PASS or code == _OPEN):
+            return replace(found, outcome=Outcome.INCONCLUSIVE, reason=undecided)
+        return found
 
     def _wait(self, command: Sequence[str], root: Path, log: Path) -> int | None:
         """Return the exit code; None when it took too long."""
@@ -129,6 +139,14 @@ def _result(code: int, junit: Path, log: Path, microtest: str, took: float) -> M
         effects=_effects(cases),
         duration_s=took,
     )
+
+
+def _undecided(folder: Path) -> str:
+    """Say which verdict that a microtest wrote down exonerates nothing; "" where all do."""
+    for report in map(read, sorted(folder.glob("*.json"))):
+        if report.verdict is not PatchVerdict.EXONERATED:
+            return f"{report.title} is {report.verdict}: {_short(report.reason)}"
+    return ""
 
 
 def _troubles(case: ET.Element) -> list[ET.Element]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,7 @@ FOLDER = "patches"
 """Of the verdicts: in the run folder, and beside the runs for those that are kept."""
 _RUNS = "runs"
 _ORDINARY_ENDS = (0, 1)
+_OPEN = 2
 _WAIT_S = 20.0
 _SHOWN = list(PatchVerdict)[::-1]
 
@@ -57,10 +58,13 @@ class Order:
 
 
 class _Ended(NamedTuple):
-    """How the process of the microtests ended: what was wrong with it, and by whom."""
+    """How the process of the microtests ended; `code` is None where a person stopped it."""
 
-    trouble: str
-    interrupted: bool
+    code: int | None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.code is None
 
 
 def main(order: Order, *, render: Callable[[Path], None]) -> int:
@@ -90,13 +94,14 @@ def main(order: Order, *, render: Callable[[Path], None]) -> int:
         ended = _examine(order, settings, folder)
         termination.hold()
         reports = _reports(folder / FOLDER)
+        trouble = _trouble(ended, reports)
         kept = None if settings.run_dir else folder.parent / FOLDER
         findings = [finding_of(r, earlier=_earlier(r, kept)) for r in reports]
         left_out = only_synthetic(reports) if settings.inputs else ""
         verdict = verdict_of(
             reports,
             note=left_out,
-            trouble=ended.trouble,
+            trouble=trouble,
             interrupted=ended.interrupted,
             duration_s=round(time.monotonic() - began, 1),
         )
@@ -170,9 +175,18 @@ def _examine(order: Order, settings: MicrotestSettings, folder: Path) -> _Ended:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        return _Ended("interrupted", interrupted=True)
-    trouble = "" if code in _ORDINARY_ENDS else f"pytest ended with exit code {code}"
-    return _Ended(trouble, interrupted=False)
+        return _Ended(None)
+    return _Ended(code)
+
+
+def _trouble(ended: _Ended, reports: Sequence[PatchReport]) -> str:
+    """Say why a run is not whole; 2 is the code of verdicts that are open, and of trouble."""
+    if ended.code is None:
+        return "interrupted"
+    open_ = {PatchVerdict.UNDECIDED, PatchVerdict.INERT} & {report.verdict for report in reports}
+    if ended.code in _ORDINARY_ENDS or (ended.code == _OPEN and open_):
+        return ""
+    return f"pytest ended with exit code {ended.code}"
 
 
 def _absolute(path: Path | None) -> Path | None:

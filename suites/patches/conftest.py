@@ -17,11 +17,12 @@ from fidelity.config import options  # noqa: E402
 from fidelity.config.settings import MicrotestSettings, resolve_microtests  # noqa: E402
 from fidelity.errors import ConfigError  # noqa: E402
 from fidelity.microtests.findings import line_of  # noqa: E402
-from fidelity.microtests.results import HARVESTED, SYNTHETIC  # noqa: E402
+from fidelity.microtests.results import HARVESTED, SYNTHETIC, PatchReport  # noqa: E402
 from suites.patches.checkpoint import Checkpoint  # noqa: E402
 from suites.patches.dumped_layers import NotHarvestedError  # noqa: E402
 from suites.patches.examination import Examination, Examinations  # noqa: E402
 from suites.patches.harvest import Harvest  # noqa: E402
+from suites.patches.whole_microtest import Asked, Part, closing_sentence, exit_code  # noqa: E402
 from suites.patches.whole_model import NANO  # noqa: E402
 
 BAD_USAGE = 2
@@ -29,6 +30,8 @@ EXAMPLES = {"cpu": 25, "cuda": 8}  # irregular shapes of a patch; each compiles 
 _SILENT = -2
 """-qq: who started this process prints the verdicts, as `fidelity micro` does."""
 _ALL = pytest.StashKey[Examinations]()
+_ASKED = pytest.StashKey[Asked]()
+_REPORTS = pytest.StashKey[list[PatchReport]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,12 +65,19 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     hypothesis.settings.load_profile("microtests")
     config.stash[_ALL] = Examinations(settings)
+    config.stash[_ASKED] = Asked(_part_of)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Say what repeats the run."""
     settings = config.stash[_ALL].settings
     return f"microtests: device {settings.device}, seed {settings.seed}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Count every test of a microtest, whatever is selected of them later."""
+    if _is_ours(item):
+        item.config.stash[_ASKED].collected(item)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,8 +96,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     if not dropped:
         return
+    config.stash[_ASKED].dropped(dropped)
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item not in dropped]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A patch of whose microtest only a part was selected stays undecided."""
+    ours = [item for item in session.items if _is_ours(item)]
+    partial = session.config.stash[_ASKED].partial(ours, session.config)
+    for (patch, source), sentence in partial.items():
+        session.config.stash[_ALL].of(patch, source).failed(sentence)
 
 
 @pytest.fixture(scope="session")
@@ -147,22 +166,36 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Judge; a patch that is not exonerated is never green, whatever its tests say."""
+    reports = session.config.stash[_ALL].conclude()
+    session.config.stash[_REPORTS] = reports
+    session.exitstatus = exit_code(reports, int(session.exitstatus))
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Print and store the verdict on each patch."""
-    reports = config.stash[_ALL].conclude()
+    reports = config.stash.get(_REPORTS, [])
     if not reports or config.getoption("verbose") <= _SILENT:
         return
     terminalreporter.section("patches")
     for report in reports:
         terminalreporter.write_line(line_of(report))
     terminalreporter.write_line(f"verdicts: {config.stash[_ALL].folder}")
+    if sentence := closing_sentence(reports):
+        terminalreporter.write_line(sentence)
 
 
 def _examination_of(item: pytest.Item) -> Examination:
+    return item.config.stash[_ALL].of(*_part_of(item))
+
+
+def _part_of(item: pytest.Item) -> Part:
     source = HARVESTED if _is_harvested(item) else SYNTHETIC
-    return item.config.stash[_ALL].of(_patch_of(item.path), source)
+    return Part(_patch_of(item.path), source)
 
 
 def _is_harvested(item: pytest.Item) -> bool:
