@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fidelity.tensors import Case, Op
 from reference.experts import routed_experts
-from suites.patches import expert_inputs
+from suites.patches import expert_inputs, flash_shapes
 from suites.patches.binding import bound
 from suites.patches.checkpoint import Checkpoint
 from suites.patches.examination import Examination
@@ -45,6 +45,10 @@ class Fp4Experts(NamedTuple):
         cases = expert_inputs.cases(generator, 24, 5, 3 * self.block, 2 * self.block)
         rows = ("x", "ids", "weights")
         self._examine(examination, cases, row_inputs=rows, special=("x",))
+
+    def large(self, examination: Examination) -> None:
+        """Sums over 4,096 and over 2,048 channels."""
+        self._examine(examination, flash_shapes.expert_cases(examination.generator(), 5))
 
     def irregular(
         self,

@@ -20,6 +20,7 @@ from fidelity.tensors import Case, Op, Stack
 from kernels import Settings
 from reference.attention import sparse_attention as true_attention
 from reference.fp8_kv import round_kv_rows
+from suites.patches import flash_shapes
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.decode_inputs import true_sequences
 from suites.patches.examination import Examination
@@ -71,6 +72,24 @@ def test_rows_are_those_of_the_format(examination: Examination) -> None:
         formats={"kv": e4m3_blocks},
         row_inputs=("kv",),
         special=("kv",),
+        calls=lambda: ops.calls["patch.fp8_kv"],
+    )
+
+
+def test_rows_of_the_large_model(examination: Examination) -> None:
+    """448 channels in seven blocks of 64, and 64 that are rotated."""
+    ops = bound(examination, settings=flash_shapes.SETTINGS)
+
+    def declared(kv: Tensor) -> Tensor:
+        return round_kv_rows(kv, rope_dim=flash_shapes.ROPE, block=64)
+
+    examination.patch(
+        storing(ops.store_window),
+        same,
+        same,
+        Case("150 rows of 512", {"kv": flash_shapes.kv_rows(examination.generator(), 150)}),
+        dtype=torch.float32,
+        formats={"kv": declared},
         calls=lambda: ops.calls["patch.fp8_kv"],
     )
 

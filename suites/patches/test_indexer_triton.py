@@ -18,7 +18,7 @@ from torch import Tensor
 from fidelity.tensors import Case, Op, Selects, Stack, compare, compare_selection, selection_checks
 from fidelity.words import Question
 from reference.index_keys import round_keys
-from suites.patches import index_inputs
+from suites.patches import flash_shapes, index_inputs
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
 from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
@@ -73,6 +73,24 @@ def test_every_key_format(examination: Examination, text: str) -> None:
         selecting(bound_without(examination, beside=beside)),
         true_selection,
         cases,
+        dtype=torch.float32,
+        formats={"q": bf16, "keys": keys_in(text)},
+        selects=SELECTS,
+        must_differ=False,
+        calls=lambda: ops.calls["patch.indexer_triton"],
+    )
+
+
+@pytest.mark.parametrize("text", ["bf16", "fp8", "fp4"])
+def test_shapes_of_the_large_model(examination: Examination, text: str) -> None:
+    """64 heads of 128 channels, 512 of thousands of entries; keys as public stacks keep them."""
+    beside, settings = (f"index_keys={text}",), flash_shapes.SETTINGS
+    ops = bound(examination, settings=settings, beside=beside)
+    examination.patch(
+        selecting(ops),
+        selecting(bound_without(examination, settings, beside)),
+        true_selection,
+        flash_shapes.index_case(examination.generator()),
         dtype=torch.float32,
         formats={"q": bf16, "keys": keys_in(text)},
         selects=SELECTS,

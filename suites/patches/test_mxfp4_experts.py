@@ -30,6 +30,11 @@ def test_structured_inputs(examination: Examination) -> None:
     MXFP4.structured(examination)
 
 
+def test_shapes_of_the_large_model(examination: Examination) -> None:
+    """Sums over 4,096 and over 2,048 channels."""
+    MXFP4.large(examination)
+
+
 @given(**SHAPES)
 def test_irregular_shapes(examination: Examination, **shape: Any) -> None:
     """Any number of tokens, experts and blocks; weights of any size."""

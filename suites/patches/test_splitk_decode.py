@@ -21,6 +21,7 @@ from torch import Tensor
 from fidelity.tensors import Case, Op, Stack
 from kernels.fp8_rows import pack
 from reference.fp8_kv import round_kv_rows
+from suites.patches import flash_shapes
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.decode_inputs import paged_attention, plain_bf16, sequences, true_sequences
 from suites.patches.examination import Examination
@@ -84,6 +85,22 @@ def test_packed_fp8_rows(examination: Examination, layout: str) -> None:
         Case(f"{layout}, packed rows", sequences(generator, [0, 17, 40, 300], **shape)),
         dtype=torch.bfloat16,
         formats={"kv": packed_rows, **({"entries": packed_rows} if shape["m"] else {})},
+        keep=("sinks",),
+        calls=lambda: ops.calls["patch.splitk_decode"],
+    )
+
+
+@pytest.mark.parametrize("selected", [True, False])
+def test_shapes_of_the_large_model(examination: Examination, *, selected: bool) -> None:
+    """64 heads of 512 channels; 10, 18 and 19 splits."""
+    ops = bound(examination)
+    examination.patch(
+        paged_attention(ops.sparse_attention),
+        plain_bf16,
+        true_sequences,
+        flash_shapes.decode_cases(examination.generator(), selected=selected),
+        dtype=torch.bfloat16,
+        formats=FORMATS,
         keep=("sinks",),
         calls=lambda: ops.calls["patch.splitk_decode"],
     )

@@ -18,7 +18,7 @@ from torch import Tensor
 from fidelity.tensors import Case, Op
 from kernels.baseline import moe as plain
 from reference import experts as reference
-from suites.patches import expert_inputs
+from suites.patches import expert_inputs, flash_shapes
 from suites.patches.binding import bound, bound_without, on_cpu
 from suites.patches.examination import Examination
 from suites.patches.expert_inputs import LIMIT, plain_experts
@@ -51,6 +51,20 @@ def test_routed_experts(examination: Examination, dtype: torch.dtype) -> None:
     )
 
 
+def test_shapes_of_the_large_model(examination: Examination) -> None:
+    """Sums over 4,096 and over 2,048 channels."""
+    ops = bound(examination)
+    examination.patch(
+        ops.experts,
+        plain_experts,
+        reference.routed_experts,
+        flash_shapes.expert_cases(examination.generator(), 5),
+        dtype=torch.bfloat16,
+        keep=KEEP,
+        calls=lambda: ops.calls["patch.swiglu_clamp"],
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_shared_expert(examination: Examination, dtype: torch.dtype) -> None:
     """The same clamp, without a routing weight."""
@@ -70,6 +84,7 @@ def test_shared_expert(examination: Examination, dtype: torch.dtype) -> None:
         cases,
         dtype=dtype,
         row_inputs=("x",),
+        special=("x",),
         must_differ=False,
         calls=lambda: ops.calls["patch.swiglu_clamp"],
     )
@@ -124,13 +139,14 @@ def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
     """What the experts of a running engine saw, on their weights; its text at the logits."""
     ops, opening = bound(harvested), harvest.opening()
     cases = expert_cases(harvest)
-    for op, theirs, truth, given_ in (
-        (ops.experts, plain_experts, reference.routed_experts, cases),
+    for op, theirs, truth, given_, keep in (
+        (ops.experts, plain_experts, reference.routed_experts, cases, KEEP),
         (
             shared(ops.shared_expert),
             shared(plain.shared_expert),
             reference.expert,
             shared_expert_cases(harvest),
+            (),
         ),
     ):
         harvested.patch(
@@ -139,7 +155,7 @@ def test_harvested_rows(harvested: Examination, harvest: Harvest) -> None:
             truth,
             given_,
             dtype=torch.float32,
-            keep=KEEP,
+            keep=keep,
             must_differ=op is ops.experts,
             calls=lambda: ops.calls["patch.swiglu_clamp"],
         )

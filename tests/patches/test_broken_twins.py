@@ -26,6 +26,7 @@ class Twin(NamedTuple):
     test: str
     arguments: tuple = ()
     file: str = ""
+    options: dict = {}  # noqa: RUF012 - read only
 
 
 TWINS = [
@@ -49,6 +50,22 @@ TWINS = [
     Twin("moe_routed_scaling", "hash layers are not scaled", "ids.int(), chosen * (scaling",
          "ids.int(), chosen * ((scaling if bias is not None else 1.0)", "test_hash_routing",
          (torch.float32,)),
+    Twin("moe_routed_scaling", "two experts change places and leave their weights",
+         "return ids.int(), chosen *",
+         "order = [0, 2, 1, *range(3, ids.shape[1])][: ids.shape[1]]\n"
+         "    ids = ids[:, order] if ids.shape[1] > 2 else ids\n    return ids.int(), chosen *",
+         "test_learned_routing", (torch.bfloat16,)),
+    Twin("moe_routed_scaling", "experts of a hash layer come back in reverse",
+         "return ids.int(), chosen *", "return ids.int().flip(1), chosen *", "test_hash_routing",
+         (torch.float32,)),
+    Twin("moe_routed_scaling", "pairs of few experts are parted", "return ids.int(), chosen *",
+         "return ids.int().flip(1), chosen *", "test_irregular_shapes"),
+    Twin("moe_routed_scaling", "a NaN score ranks last and plausible experts come out",
+         'nan=float("inf"), posinf', 'nan=float("-inf"), posinf', "test_learned_routing",
+         (torch.float32,)),
+    Twin("swiglu_clamp", "the shared expert hides NaN", "    if scale is not None:\n        made =",
+         "    if scale is None:\n        made = made.nan_to_num()\n    else:\n        made =",
+         "test_shared_expert", (torch.float32,)),
     Twin("moe_routed_scaling", "the bias is left out of the choice", "else scores + bias",
          "else scores", "test_irregular_shapes"),
     Twin("swiglu_clamp", "the clamp is missing", "if limit is not None and limit > 0:", "if False:",
@@ -132,15 +149,20 @@ def microtest(patch: str):
     return module
 
 
-@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: f"{twin.patch}: {twin.fault}")
-def test_a_broken_twin_is_convicted(twin, break_kernel, examine):
+def convicted(twin, break_kernel, examine):
+    """Run the test of a twin on the broken kernel: it must convict, and say why."""
     break_kernel(twin.patch, twin.old, twin.new, twin.file)
     examination = examine(twin.patch)
     with pytest.raises(Violation, match=rf"^{twin.patch}: "):
-        getattr(microtest(twin.patch), twin.test)(examination, *twin.arguments)
+        getattr(microtest(twin.patch), twin.test)(examination, *twin.arguments, **twin.options)
     report = examination.conclude()
     assert report.verdict is PatchVerdict.CONVICTED
     assert report.reason
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=lambda twin: f"{twin.patch}: {twin.fault}")
+def test_a_broken_twin_is_convicted(twin, break_kernel, examine):
+    convicted(twin, break_kernel, examine)
 
 
 def replaced(monkeypatch, name, **changes):
