@@ -1,21 +1,22 @@
-"""Inputs for decode attention: several sequences, one token each, rows [B, S, D]."""
+"""Inputs for decode attention: several sequences, one token each or a chunk, rows [B, S, D]."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fidelity.tensors import Op
 from reference.attention import sparse_attention as true_attention
-from suites.patches.paged import Pages
+from suites.patches.paged import Pages, positions_of, sequences_of
 
 PAGE = 16
 
 
-def paged_attention(op: Op, stored: Op | None = None) -> Op:
+def paged_attention(op: Op, stored: Op | None = None, counts: tuple[int, ...] | None = None) -> Op:
     """A bound `sparse_attention` as a function of plain tensors: it builds the pages.
 
-    `stored` packs a pool; None leaves it as it is.
+    `stored` packs a pool; None leaves it as it is. `counts` as in `Pages`.
     """
 
     def run(
@@ -29,7 +30,7 @@ def paged_attention(op: Op, stored: Op | None = None) -> Op:
         m: int | None,
         scale: float,
     ) -> Tensor:
-        pages = Pages(positions, math.lcm(PAGE, m or 1))
+        pages = Pages(positions, math.lcm(PAGE, m or 1), counts=counts)
         pool = None if entries is None or m is None else pages.pool(entries, m)
         rows = pages.pool(kv)
         if stored is not None:
@@ -48,6 +49,48 @@ def paged_attention(op: Op, stored: Op | None = None) -> Op:
         return made
 
     return run
+
+
+MIXED = (1, 6, 1, 1, 17, 1)
+"""Tokens of each sequence in a mixed batch: decode before, between and after prefill."""
+
+
+def mixed_attention(op: Op) -> Op:
+    """The same for a batch of decode tokens and prefill chunks: `positions` are the last ones."""
+
+    def run(counts: tuple[int, ...], positions: Tensor, **given: Any) -> Tensor:
+        made: Tensor = paged_attention(op, counts=counts)(positions=positions, **given)
+        return made
+
+    return run
+
+
+def token_by_token(op: Op) -> Op:
+    """A function of sequences with one token each, on a mixed batch: rows repeated for each."""
+
+    def run(
+        counts: tuple[int, ...], positions: Tensor, kv: Tensor, entries: Tensor | None, **given: Any
+    ) -> Tensor:
+        rows = sequences_of(counts).to(kv.device)
+        made: Tensor = op(
+            kv=kv[rows],
+            entries=None if entries is None else entries[rows],
+            positions=positions_of(positions, counts),
+            **given,
+        )
+        return made
+
+    return run
+
+
+def mixed(generator: torch.Generator, positions: list[int], **shape: Any) -> dict[str, Any]:
+    """Arguments of one call on a batch of MIXED, whose sequences end at these positions."""
+    tokens = positions_of(torch.tensor(positions), MIXED).tolist()
+    given = sequences(generator, tokens, **shape)
+    first = [sum(MIXED[:b]) for b in range(len(MIXED))]  # rows of a sequence's first token
+    alone = {"kv": given["kv"], "entries": given["entries"]}
+    held = {name: None if rows is None else rows[first] for name, rows in alone.items()}
+    return {**given, **held, "positions": torch.tensor(positions), "counts": MIXED}
 
 
 def true_sequences(
@@ -119,7 +162,7 @@ def sequences(
     topk: int,
     window: int,
     sharp: float = 1.0,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Arguments of one call; `sharp` scales queries, so that few keys take all the weight."""
     count, longest = len(positions), max(positions) + 1
     entries = None if m is None else longest // m + 1

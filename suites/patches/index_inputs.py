@@ -4,24 +4,30 @@ A needle is an entry that answers its query: it points along the queries of the 
 for it, so that its true score is the highest of its row by far.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from fidelity.tensors import Op, SelectionComparison, compare_selection
 from kernels import Ops
 from reference.indexer import index_scores, select
-from suites.patches.paged import Pages
+from suites.patches.decode_inputs import MIXED
+from suites.patches.paged import Pages, positions_of, sequences_of
 
 M = 4
 PAGE = 64
 NEEDLE_TOKENS = (1_000, 2_500, 5_000, 10_000, 22_000)
 
 
-def selecting(ops: Ops) -> Op:
-    """Bound `store` and `index_select` as a function of plain tensors: it builds the pages."""
+def selecting(ops: Ops, counts: tuple[int, ...] | None = None) -> Op:
+    """Bound `store` and `index_select` as a function of plain tensors: it builds the pages.
+
+    `counts` as in `Pages`.
+    """
 
     def run(q: Tensor, keys: Tensor, weights: Tensor, positions: Tensor, topk: int) -> Tensor:
-        pages = Pages(positions, PAGE)
+        pages = Pages(positions, PAGE, counts=counts)
         storage = ops.index_keys.allocate(pages.pages, PAGE // M, q.shape[-1], q.device)
         for tensor in storage.tensors():  # pages that nobody owns hold what is worst
             tensor.view(torch.uint8).fill_(0x7F)
@@ -36,6 +42,36 @@ def selecting(ops: Ops) -> Op:
     return run
 
 
+def selecting_mixed(ops: Ops) -> Op:
+    """The same for a batch of decode tokens and prefill chunks: `positions` are the last ones."""
+
+    def run(counts: tuple[int, ...], **given: Any) -> Tensor:
+        made: Tensor = selecting(ops, counts)(**given)
+        return made
+
+    return run
+
+
+def token_by_token(op: Op) -> Op:
+    """A function of sequences with one token each, on a mixed batch: keys repeated for each."""
+
+    def run(counts: tuple[int, ...], positions: Tensor, keys: Tensor, **given: Any) -> Tensor:
+        rows = sequences_of(counts).to(keys.device)
+        made: Tensor = op(keys=keys[rows], positions=positions_of(positions, counts), **given)
+        return made
+
+    return run
+
+
+def mixed(generator: torch.Generator, positions: list[int], **shape: Any) -> dict[str, Any]:
+    """Arguments of one call on a batch of MIXED, whose sequences end at these positions."""
+    tokens = positions_of(torch.tensor(positions), MIXED).tolist()
+    given = sequences(generator, tokens, **shape)
+    first = [sum(MIXED[:b]) for b in range(len(MIXED))]  # rows of a sequence's first token
+    held = {"keys": given["keys"][first], "positions": torch.tensor(positions)}
+    return {**given, **held, "counts": MIXED}
+
+
 def true_scores(q: Tensor, keys: Tensor, weights: Tensor, **_: object) -> Tensor:
     """[B, E] of each query with its own sequence's keys."""
     rows = [index_scores(q[b : b + 1], keys[b], weights[b : b + 1]) for b in range(len(q))]
@@ -45,6 +81,11 @@ def true_scores(q: Tensor, keys: Tensor, weights: Tensor, **_: object) -> Tensor
 def visible(positions: Tensor, **_: object) -> Tensor:
     """Entries that each query sees."""
     return (positions + 1) // M
+
+
+def visible_mixed(positions: Tensor, counts: tuple[int, ...], **_: object) -> Tensor:
+    """The same of each token of a mixed batch."""
+    return visible(positions_of(positions, counts))
 
 
 def true_selection(
@@ -73,7 +114,7 @@ def by_length(
 
 def sequences(
     generator: torch.Generator, positions: list[int], *, heads: int, dim: int, topk: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Arguments of one call."""
     entries = max(1, (max(positions) + 1) // M)
     return {
@@ -85,17 +126,17 @@ def sequences(
     }
 
 
-def plant(arguments: dict[str, object], generator: torch.Generator) -> Tensor:
+def plant(arguments: dict[str, Any], generator: torch.Generator) -> Tensor:
     """Turn one entry of each sequence into its needle; returns their indices int64 [B]."""
     q, keys, weights = (arguments[name] for name in ("q", "keys", "weights"))
     positions = arguments["positions"]
     if not all(isinstance(x, Tensor) for x in (q, keys, weights, positions)):
         raise TypeError("arguments: not those of `sequences`")
     needles = []
-    for b, position in enumerate(positions.tolist()):  # type: ignore[attr-defined]
+    for b, position in enumerate(positions.tolist()):
         count = (position + 1) // M
         at = int(torch.randint(count, (1,), generator=generator))
-        direction = (weights[b].clamp(min=0)[:, None] * q[b]).sum(0)  # type: ignore[index]
-        keys[b, at] = direction / direction.norm() * keys.shape[-1] ** 0.5 * 2  # type: ignore[index,attr-defined]
+        direction = (weights[b].clamp(min=0)[:, None] * q[b]).sum(0)
+        keys[b, at] = direction / direction.norm() * keys.shape[-1] ** 0.5 * 2
         needles.append(at)
     return torch.tensor(needles)

@@ -27,7 +27,7 @@ from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
 from suites.patches.harvested_inputs import row_cases
 from suites.patches.harvested_selection import settings_of
-from suites.patches.paged import Pages
+from suites.patches.paged import Pages, others_stay, stale
 from suites.patches.synthetic import head, normal, rms, structured
 
 DIM, ROPE = SETTINGS.head_dim, SETTINGS.rope_dim
@@ -91,6 +91,31 @@ def test_rows_of_the_large_model(examination: Examination) -> None:
         dtype=torch.float32,
         formats={"kv": declared},
         calls=lambda: ops.calls["patch.fp8_kv"],
+    )
+
+
+def test_rows_that_are_not_written_stay(examination: Examination) -> None:
+    """A store changes the rows of its own tokens and closed entries, and no other bit."""
+    ops, m = bound(examination), 4
+    counts = (1, 6, 17, 1)
+    last = torch.tensor([150, 40, 99, 64], device=examination.device)
+    pages = Pages(last, PAGE, counts=counts)
+    batch = pages.batch
+    seq, index = batch.closed_entries(m)
+    rows = normal(examination.generator(), sum(counts) + len(seq), DIM).to(examination.device)
+    new, entries = rows[: sum(counts)], rows[sum(counts) :]
+    window, compressed = (
+        stale(torch.empty(pages.pages, slots, DIM, device=examination.device))
+        for slots in (PAGE, PAGE // m)
+    )
+    before = window.clone(), compressed.clone()
+    ops.store_window(window, new, batch)
+    ops.store_entries(compressed, entries, seq, index, m, batch)
+    slots = batch.window_slots(), batch.entry_slots(seq, index, m)
+    examination.must(
+        "other rows that stay",
+        holds=all(map(others_stay, before, (window, compressed), slots)),
+        sentence="storing rows changes rows of the pool that belong to others",
     )
 
 

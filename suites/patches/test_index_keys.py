@@ -24,11 +24,15 @@ from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
 from suites.patches.harvested_selection import away_from_ties, needle_checks, settings_of
 from suites.patches.index_inputs import by_length, selecting, true_scores, visible
-from suites.patches.paged import Pages
+from suites.patches.paged import Pages, others_stay, stale
 from suites.patches.synthetic import normal, structured
 
 DIM = SETTINGS.index_head_dim
-VALUES = ("bf16", "fp8", "fp4", "int4", "int4,block", "fp8,rotate", "fp4,rotate", "int4,rotate")
+VALUES = (
+    *("bf16", "fp8", "fp4", "int4", "fp8,block", "fp4,row", "int4,block"),
+    *("fp8,rotate", "fp4,rotate", "int4,rotate"),
+    *("fp8,block,rotate", "fp4,row,rotate", "int4,block,rotate"),
+)
 PAGE, M = 64, 4
 
 
@@ -84,6 +88,25 @@ def test_keys_are_those_of_the_format(examination: Examination) -> None:
         examination.ran(ops, bound_without(examination), "index_select")
 
 
+def test_keys_that_are_not_written_stay(examination: Examination) -> None:
+    """A store changes codes and scales of the entries that it is given, and no other bit."""
+    for value in examination.values(VALUES):
+        ops = bound(examination, value)
+        last = torch.tensor([150, 40, 99, 64], device=examination.device)
+        pages = Pages(last, PAGE, counts=(1, 6, 17, 1))
+        seq, index = pages.batch.closed_entries(M)
+        storage = ops.index_keys.allocate(pages.pages, PAGE // M, DIM, examination.device)
+        before = [stale(tensor).clone() for tensor in storage.tensors()]
+        keys = normal(examination.generator(), len(seq), DIM).to(examination.device)
+        ops.index_keys.store(storage, keys, seq, index, M, pages.batch)
+        slots = pages.batch.entry_slots(seq, index, M)
+        examination.must(
+            f"other keys that stay, {value}",
+            holds=all(map(others_stay, before, storage.tensors(), [slots] * len(before))),
+            sentence=f"storing {value} keys changes keys or scales that belong to others",
+        )
+
+
 @given(rows=st.integers(1, 40), blocks=st.integers(1, 4), power=st.integers(-12, 12))
 def test_irregular_shapes(examination: Examination, rows: int, blocks: int, power: int) -> None:
     """Any number of keys and blocks, and keys of any size."""
@@ -112,7 +135,7 @@ def test_needles_from_1k_to_22k_tokens(examination: Examination) -> None:
         one = index_inputs.sequences(generator, positions, heads=16, dim=DIM, topk=128)
         needles = index_inputs.plant(one, generator)
         made = on_cpu(examination, selecting(bound(examination, value)))(**one)
-        scores, seen = true_scores(**one), visible(**one)  # type: ignore[arg-type]
+        scores, seen = true_scores(**one), visible(**one)
         found = compare_selection(made, scores, visible=seen, needles=needles)
         parts = by_length(made, scores, seen, needles)
         examination.curve(f"keys {value}", index_inputs.NEEDLE_TOKENS, parts)
@@ -164,10 +187,10 @@ def test_errors_by_format(examination: Examination) -> None:
     """How far index logits move; reported, since the choice of format is judged by its effect."""
     generator = examination.generator()
     one = index_inputs.sequences(generator, [9_999], heads=16, dim=DIM, topk=128)
-    truth = true_scores(**one)  # type: ignore[arg-type]
+    truth = true_scores(**one)
     for value in examination.values(VALUES):
-        keys = on_cpu(examination, storing(bound(examination, value)))(one["keys"][0])  # type: ignore[index]
-        q = hadamard_rotate(one["q"]) if "rotate" in value else one["q"]  # type: ignore[arg-type]
-        made = index_scores(q, keys, one["weights"])  # type: ignore[arg-type]
+        keys = on_cpu(examination, storing(bound(examination, value)))(one["keys"][0])
+        q = hadamard_rotate(one["q"]) if "rotate" in value else one["q"]
+        made = index_scores(q, keys, one["weights"])
         error = compare(made, truth).relative
         examination.report(f"relative error of the index logits, {value}", error)

@@ -26,10 +26,14 @@ from suites.patches.harvested_selection import needle_checks, settings_of
 from suites.patches.index_inputs import (
     M,
     by_length,
+    mixed,
     selecting,
+    selecting_mixed,
+    token_by_token,
     true_scores,
     true_selection,
     visible,
+    visible_mixed,
 )
 from suites.patches.synthetic import bf16, head, normal, rms
 
@@ -81,6 +85,25 @@ def test_every_key_format(examination: Examination, text: str) -> None:
     )
 
 
+def test_decode_beside_prefill(examination: Examination) -> None:
+    """Each row of a mixed batch is its own token's: decode before, between and after prefill."""
+    ops, generator = bound(examination), examination.generator()
+    examination.patch(
+        selecting_mixed(ops),
+        selecting_mixed(bound_without(examination)),
+        token_by_token(true_selection),
+        Case(
+            "mixed batch",
+            mixed(generator, [600, 90, 35, 255, 400, 1_200], heads=7, dim=DIM, topk=9),
+        ),
+        dtype=torch.float32,
+        formats={"q": bf16, "keys": bf16},
+        selects=Selects(scores=token_by_token(true_scores), visible=visible_mixed),
+        must_differ=False,
+        calls=lambda: ops.calls["patch.indexer_triton"],
+    )
+
+
 @pytest.mark.parametrize("text", ["bf16", "fp8", "fp4"])
 def test_shapes_of_the_large_model(examination: Examination, text: str) -> None:
     """64 heads of 128 channels, 512 of thousands of entries; keys as public stacks keep them."""
@@ -103,10 +126,10 @@ def test_ties_follow_the_total_order(examination: Examination) -> None:
     """Equal scores: the lowest entry first, whatever the length of the row."""
     generator = examination.generator()
     one = index_inputs.sequences(generator, [99, 399, 801], heads=3, dim=DIM, topk=17)
-    one["keys"][:, 1::2] = one["keys"][:, :1]  # type: ignore[index]
+    one["keys"][:, 1::2] = one["keys"][:, :1]
     made = on_cpu(examination, selecting(bound(examination)))(**one)
-    declared = {**one, "q": bf16(one["q"]), "keys": bf16(one["keys"])}  # type: ignore[arg-type]
-    same = bool(torch.equal(made, true_selection(**declared)))  # type: ignore[arg-type]
+    declared = {**one, "q": bf16(one["q"]), "keys": bf16(one["keys"])}
+    same = bool(torch.equal(made, true_selection(**declared)))
     examination.must(
         "ties in another order",
         holds=same,
@@ -145,14 +168,14 @@ def test_needles_from_1k_to_22k_tokens(examination: Examination) -> None:
     one = index_inputs.sequences(generator, positions, heads=16, dim=DIM, topk=128)
     needles = index_inputs.plant(one, generator)
     made = on_cpu(examination, selecting(bound(examination)))(**one)
-    scores = true_scores(**one)  # type: ignore[arg-type]
-    seen = visible(**one)  # type: ignore[arg-type]
+    scores = true_scores(**one)
+    seen = visible(**one)
     found = compare_selection(made, scores, visible=seen, needles=needles)
     parts = by_length(made, scores, seen, needles)
     examination.curve("queries and keys in bf16", index_inputs.NEEDLE_TOKENS, parts)
     examination.take(selection_checks(found, question=Question.FORMAT, where="1k..22k tokens"))
-    declared = {**one, "q": bf16(one["q"]), "keys": bf16(one["keys"])}  # type: ignore[arg-type]
-    error = compare(true_scores(**declared), scores)  # type: ignore[arg-type]
+    declared = {**one, "q": bf16(one["q"]), "keys": bf16(one["keys"])}
+    error = compare(true_scores(**declared), scores)
     examination.report("relative error of the index logits", error.relative)
     examination.differs(made, selecting(bound_without(examination)), one)
 

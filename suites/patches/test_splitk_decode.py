@@ -23,7 +23,15 @@ from kernels.fp8_rows import pack
 from reference.fp8_kv import round_kv_rows
 from suites.patches import flash_shapes
 from suites.patches.binding import bound, bound_without, on_cpu
-from suites.patches.decode_inputs import paged_attention, plain_bf16, sequences, true_sequences
+from suites.patches.decode_inputs import (
+    mixed,
+    mixed_attention,
+    paged_attention,
+    plain_bf16,
+    sequences,
+    token_by_token,
+    true_sequences,
+)
 from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
 from suites.patches.harvested_inputs import decode_cases
@@ -85,6 +93,23 @@ def test_packed_fp8_rows(examination: Examination, layout: str) -> None:
         Case(f"{layout}, packed rows", sequences(generator, [0, 17, 40, 300], **shape)),
         dtype=torch.bfloat16,
         formats={"kv": packed_rows, **({"entries": packed_rows} if shape["m"] else {})},
+        keep=("sinks",),
+        calls=lambda: ops.calls["patch.splitk_decode"],
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_decode_beside_prefill(examination: Examination, layout: str) -> None:
+    """Each row of a mixed batch is its own token's: decode before, between and after prefill."""
+    ops, generator = bound(examination), examination.generator()
+    shape: dict[str, Any] = {"heads": HEADS, "dim": DIM, "window": WINDOW, **LAYOUTS[layout]}
+    examination.patch(
+        mixed_attention(ops.sparse_attention),
+        token_by_token(plain_bf16),
+        token_by_token(true_sequences),
+        Case(f"{layout}, mixed batch", mixed(generator, [150, 40, 5, 300, 99, 64], **shape)),
+        dtype=torch.bfloat16,
+        formats={name: f for name, f in FORMATS.items() if name != "entries" or shape["m"]},
         keep=("sinks",),
         calls=lambda: ops.calls["patch.splitk_decode"],
     )
