@@ -174,6 +174,12 @@ class Measure(Deciding):
         asked = self._asker.ask(groups, concurrency=concurrency)
         return {name: [trials[i] for trials in asked] for i, name in enumerate(names)}
 
+    def sweep_room(self) -> int | None:
+        """Return what the lengths of one sweep may cost now, in tokens; None for no bound."""
+        if self.planning:
+            return None
+        return self.deployment.client.caps.sweep_room(*self._asker.left())
+
     def open_classes(
         self,
         trials: Sequence[Trial],
@@ -198,7 +204,7 @@ class Measure(Deciding):
             n: fresh probes a class.
             concurrency: of the probes of one class; the deployment's when not given.
         """
-        room = Room(None if self.planning else self.deployment.client.caps.sweep_tokens)
+        room = Room(self.sweep_room())
 
         def asked(name: str) -> list[Trial]:
             probes = fresh(name, n)

@@ -45,7 +45,7 @@ class Afforded:
 
 def room_of(measure: Measure) -> int | None:
     """Return what the lengths of one sweep may cost, in tokens; None when nothing bounds it."""
-    return None if measure.planning else measure.deployment.client.caps.sweep_tokens
+    return measure.sweep_room()
 
 
 def context_within(measure: Measure, trials: int) -> int | None:

@@ -18,6 +18,8 @@ LEAST_TOKENS = 300_000
 """What the claims without long prompts need at quick; a slower server simply takes longer."""
 SWEEP_SHARE = 0.4
 """Of what prompts may cost, for the lengths of one sweep: a slow server is asked shorter ones."""
+TIME_SHARE = 0.25
+"""Of the seconds that a run with a time cap has left, for the lengths of one sweep."""
 PROMPT_LOGPROBS_TOKENS = 16_384
 """Logprobs of given text cost a server memory for every position of the vocabulary."""
 UNSPANNED_TOKENS = 2_304
@@ -59,6 +61,7 @@ class Caps:
         self.spent = Spent()
         self._reserved_tokens = 0
         self._tokens_per_byte: float | None = None
+        self._prefill_tokens_per_s: float | None = None
         self._changed = anyio.Event()
 
     def derive(
@@ -83,7 +86,25 @@ class Caps:
             self.max_tokens = max(LEAST_TOKENS, int(seconds * prefill_tokens_per_s))
         if self.sweep_tokens is None or measured:
             self.sweep_tokens = min(timely, self.sweep_tokens or timely)
+        if measured:
+            self._prefill_tokens_per_s = prefill_tokens_per_s
         return self.max_tokens
+
+    def sweep_room(self, seconds_left: float | None = None, claims_left: int = 1) -> int | None:
+        """Return what the lengths of a sweep may cost now, in tokens; None while nothing bounds it.
+
+        Under a time cap a sweep takes a quarter of what is left of it, so that claims behind it
+        have their turn; more when there are fewer than three.
+
+        Args:
+            seconds_left: of the run's time cap; None without one.
+            claims_left: that are not decided, this one included.
+        """
+        if seconds_left is None or self._prefill_tokens_per_s is None:
+            return self.sweep_tokens
+        share = max(TIME_SHARE, 1 / (1 + claims_left))
+        timely = int(share * max(0.0, seconds_left) * self._prefill_tokens_per_s)
+        return timely if self.sweep_tokens is None else min(timely, self.sweep_tokens)
 
     @property
     def remaining_tokens(self) -> int | None:

@@ -58,6 +58,9 @@ class Asks(Protocol):
     def ask(self, groups: Sequence[Group], *, concurrency: int | None = None) -> list[list[Trial]]:
         """Return the trials of each group, in order."""
 
+    def left(self) -> tuple[float | None, int]:
+        """Return the seconds left of a time cap, None without one, and claims not yet decided."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
@@ -74,6 +77,8 @@ class Desk:
     check_time: Callable[[], None]
     """Raises TrafficRefused when the run's time is spent."""
     redactor: "Redactor"
+    left: Callable[[], tuple[float | None, int]] = lambda: (None, 1)
+    """Seconds of the run's time cap (None without one) and claims that are not yet decided."""
     stop_after: str = ""
     """Id of the one trial to ask in a replay; asking stops behind it."""
 
@@ -91,6 +96,10 @@ class Asker:
         self._desk = desk
         self._claim = claim
         self._suite = suite
+
+    def left(self) -> tuple[float | None, int]:
+        """Return the seconds left of the run's time cap, and how many claims are not decided."""
+        return self._desk.left()
 
     def ask(self, groups: Sequence[Group], *, concurrency: int | None = None) -> list[list[Trial]]:
         """Return the trials of each group, in order; blocks until all are done.

@@ -42,6 +42,10 @@ class PlanningAsker:
         del concurrency
         return [[self._trial(job) for job in group] for group in groups]
 
+    def left(self) -> tuple[float | None, int]:
+        """Return that nothing bounds a plan."""
+        return None, 1
+
     def _trial(self, job: Any) -> Trial:
         probe = job.probe
         self._cost.trials += 1

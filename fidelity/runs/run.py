@@ -206,9 +206,15 @@ class Run:
 
     def _check_time(self) -> None:
         limit = self._order.settings.max_time_s
-        spent = time.monotonic() - self._started
-        if limit is not None and spent > limit:
+        if limit is not None and time.monotonic() - self._started > limit:
             raise CapSpent(f"the run's time cap of {limit:g} s (--fidelity-max-time-s) is spent")
+
+    def _left(self) -> tuple[float | None, int]:
+        """Return the seconds left of the time cap, and how many claims are not decided."""
+        limit = self._order.settings.max_time_s
+        seconds = None if limit is None else limit - (time.monotonic() - self._started)
+        decided = sum(1 for name in self._planned if name in self.journal.findings)
+        return seconds, max(1, len(self._planned) - decided)
 
     def measure_for(self, claim: Claim) -> Measure:
         """Return the fixture of one claim.
@@ -229,6 +235,7 @@ class Run:
             epoch=self._epoch,
             check_time=self._check_time,
             redactor=self._order.settings.redactor,
+            left=self._left,
             stop_after=self._order.stop_after,
         )
         return Measure(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import anyio
 
 from fidelity.deployment.capabilities import Capabilities
+from fidelity.endpoint.caps import Caps
 from fidelity.errors import EndpointError
 from fidelity.probes.probe import Probe, ProbeResult
 from fidelity.records import CapabilityState, Exchange
@@ -18,7 +19,7 @@ from fidelity.words import Score
 class FakeClient:
     def __init__(self):
         self.epochs = SimpleNamespace(epoch=0)
-        self.caps = SimpleNamespace(sweep_tokens=None)
+        self.caps = Caps(max_requests=10**6, max_tokens=None, allow=())
         self.asked = []
 
     async def answer(self, key, right, delay_s):

@@ -10,7 +10,7 @@ from fidelity.checks.affording import (
     afforded,
     context_within,
 )
-from fidelity.endpoint.caps import BUDGET_S, LEAST_TOKENS, SWEEP_SHARE, Caps
+from fidelity.endpoint.caps import BUDGET_S, LEAST_TOKENS, SWEEP_SHARE, TIME_SHARE, Caps
 from fidelity.runs.reopening import Room
 from fidelity.verdicts.opened import CLASS_TRIALS
 from fidelity.words import Budget
@@ -86,12 +86,32 @@ def test_a_generous_cap_does_not_give_a_sweep_the_time_of_all_others():
     assert assumed.sweep_tokens == SWEEP_SHARE * 400_000
 
 
+def test_under_a_time_cap_a_sweep_leaves_time_for_the_claims_behind_it():
+    caps = Caps(max_requests=1, max_tokens=None, allow=())
+    caps.derive(Budget.QUICK, 180.0, 80.0)
+    assert caps.sweep_room() == caps.sweep_tokens == 57_600
+    assert caps.sweep_room(600.0, claims_left=25) == TIME_SHARE * 600 * 180
+    assert caps.sweep_room(600.0, claims_left=2) == 600 * 180 // 3
+    assert caps.sweep_room(600.0, claims_left=1) == 600 * 180 // 2
+    assert caps.sweep_room(-5.0, claims_left=25) == 0
+    assert caps.sweep_room(10_000.0, claims_left=1) == caps.sweep_tokens
+
+
+def test_a_speed_that_was_not_measured_bounds_no_sweep_by_time():
+    caps = Caps(max_requests=1, max_tokens=400_000, allow=())
+    caps.derive(Budget.QUICK, 180.0, 80.0, measured=False)
+    assert caps.sweep_room(10.0, claims_left=25) == caps.sweep_tokens
+
+
 def measure_at(*, limit, sweep_tokens, planning=False):
     notes = []
-    client = SimpleNamespace(caps=SimpleNamespace(sweep_tokens=sweep_tokens))
-    capabilities = SimpleNamespace(max_model_len=limit)
-    deployment = SimpleNamespace(capabilities=capabilities, client=client)
-    return SimpleNamespace(planning=planning, deployment=deployment, note=notes.append, notes=notes)
+    deployment = SimpleNamespace(capabilities=SimpleNamespace(max_model_len=limit))
+    return SimpleNamespace(
+        deployment=deployment,
+        sweep_room=lambda: None if planning else sweep_tokens,
+        note=notes.append,
+        notes=notes,
+    )
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,32 @@ def test_classes_that_a_slow_server_does_not_afford_keep_a_claim_from_passing(py
     assert {r.arm for r in second} == {"class residue_128=3"}
 
 
+def test_under_a_time_cap_the_room_of_a_sweep_shrinks_with_what_is_left(pytester, suites):
+    suites(
+        needle="""
+        import time
+        from fidelity.words import Budget
+        from fake_deployment import probes
+        def room(measure):
+            caps = measure.deployment.client.caps
+            caps.derive(Budget.QUICK, 1_000.0, 1_000.0)
+            assert caps.sweep_tokens > 300_000
+            return measure.sweep_room()
+        def test_first(measure):
+            first = room(measure)
+            assert 19_000 < first <= 20_000  # a third of 60 s, since two claims are left
+            time.sleep(0.3)
+            assert measure.sweep_room() <= first - 100
+            measure.rate_at_least(measure.ask(probes(44)), 0.80, title="recall >= 0.80")
+        def test_second(measure):
+            assert 25_000 < room(measure) <= 29_850  # the last takes half of what is left
+            measure.rate_at_least(measure.ask(probes(44)), 0.80, title="recall >= 0.80")
+        """
+    )
+    result = run(pytester, "--fidelity-max-time-s=60")
+    result.assert_outcomes(passed=2)
+
+
 def test_arms_are_asked_pair_by_pair_and_compared(pytester, suites):
     suites(
         turns="""
