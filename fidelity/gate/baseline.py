@@ -59,18 +59,48 @@ def read(path: Path) -> Baseline:
         ConfigError: it is not there, or is none of this version.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Baseline)
+        text = path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(
             f"no baseline at {path}: `fidelity gate --baseline {path} --baseline-update` writes it"
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read as a baseline: {error}") from None
+    return decoded(text, path)
+
+
+def decoded(text: bytes, path: Path) -> Baseline:
+    """Return the baseline that this text of a file is.
+
+    Raises:
+        ConfigError: it is none of this version.
+    """
+    try:
+        found = msgspec.json.decode(text, type=Baseline)
+    except msgspec.DecodeError as error:
         raise ConfigError(f"{path} cannot be read as a baseline: {error}") from None
     if found.schema_version != SCHEMA_VERSION:
         raise ConfigError(
             f"{path} is a baseline of version {found.schema_version}, accepted is {SCHEMA_VERSION}"
         )
     return found
+
+
+def asks_no_less(old: Baseline, new: Baseline) -> bool:
+    """Tell whether a changed baseline holds everything against at least as small a figure."""
+    for name, was in old.microtests.items():
+        now = new.microtests.get(name)
+        if now is None or now.passed < was.passed:
+            return False
+        for check, effect in was.effects.items():
+            kept = now.effects.get(check)
+            if kept is None or kept.value / kept.limit > effect.value / effect.limit:
+                return False
+    return all(
+        new.claims.get(key, {}).get(claim) == was
+        for key, claims in old.claims.items()
+        for claim, was in claims.items()
+    )
 
 
 def updated(

@@ -15,7 +15,8 @@ from fidelity.gate.items import Item, exit_code, shown
 from fidelity.gate.mapping import Touched, strays, touched_patches
 from fidelity.gate.microtest_run import MicrotestResult, Runner
 from fidelity.gate.order import Order, microtest_arguments, run_flags
-from fidelity.gate.repository import Repository
+from fidelity.gate.repository import Change, Repository
+from fidelity.gate.rules import RuleChange, rule_changes, rule_items
 from fidelity.gate.sarif import write_sarif
 from fidelity.gate.strictness import Strictness
 from fidelity.gate.suites_run import Switched, deployment_of, run_suites, suites_of, switched_on
@@ -59,7 +60,8 @@ class Gate:
         ref = order.base or self.config.gate.base
         if not ref:
             raise ConfigError("nothing to compare with: give --base REF, or `base` in [gate]")
-        unknown = [name for name in order.accept_loosened if name not in self.config.patches]
+        known = self.config.patches
+        unknown = [n for n in order.accept_loosened if n not in known and not _is_path(n)]
         if unknown:
             raise ConfigError(f"--accept-loosened: there is no [[patch]] {unknown[0]!r}")
         self._settings, self._flags, self._order = settings, flags, order
@@ -71,13 +73,16 @@ class Gate:
         if order.baseline_update and self._path is None:
             raise ConfigError("--baseline-update: give --baseline FILE, or `baseline` in [gate]")
         self._margin = self.config.gate.effect_margin
+        self._command = self.config.gate.microtest_command
+        self._stored: stored.Baseline | None = None
 
     def run(self) -> Told:
         """Answer every question of the gate."""
         found = _Found()
         changes = self._repository.changes()
         was = self._at_base(found)
-        touched = touched_patches(changes, self.config, was)
+        bent = self._rules(changes, was, found)
+        touched = touched_patches(changes, self.config, was, bent)
         found.items += strays(changes, self._repository.files(), self.config, was)
         kept = self._baseline() if touched else stored.Baseline()
         for each in touched:
@@ -97,6 +102,43 @@ class Gate:
             items=found.items,
             notes=found.notes,
         )
+
+    def _rules(
+        self, changes: Sequence[Change], was: ConfigFile | None, found: _Found
+    ) -> list[Change]:
+        """Hold the diff against the rules; return the changes that bend every microtest."""
+        configs = [config for config in (self.config, was) if config is not None]
+        microtests = [p.microtest for c in configs for p in c.patches.values() if p.microtest]
+        rules = rule_changes(self._repository, changes, self._config_name, microtests)
+        bent = [rule.change for rule in rules if rule.change.path == rule.name]
+        accepted = self._order.accept_rule
+        change = self._baseline_change(changes)
+        if change is not None:
+            what = f"{shown(change.path)} is stored for less than it was"
+            rules.append(RuleChange(name=change.path, what=what, change=change))
+        unknown = set(accepted) - {rule.name for rule in rules}
+        if unknown:
+            found.notes.append(f"--accept-rule: unchanged: {', '.join(sorted(unknown))}")
+        found.items += rule_items(rules, accepted)
+        if was is not None and "gate.microtest_command" not in accepted:
+            self._command = was.gate.microtest_command
+        return bent
+
+    def _baseline_change(self, changes: Sequence[Change]) -> Change | None:
+        """Return the change of the stored baseline when the diff stores less; use what was then."""
+        if self._path is None or self._order.baseline_update:
+            return None
+        path = self._path.resolve()
+        change = next((c for c in changes if self.root / c.path == path), None)
+        text = None if change is None else self._repository.at_base(change.path)
+        if change is None or text is None:
+            return None
+        old = stored.decoded(text, self._path)
+        if change.exists and stored.asks_no_less(old, stored.read(self._path)):
+            return None
+        if change.path not in self._order.accept_rule:
+            self._stored = old
+        return change
 
     def _at_base(self, found: _Found) -> ConfigFile | None:
         """Return fidelity.toml as it was; None where there was none that can be read."""
@@ -118,6 +160,8 @@ class Gate:
         return self.config.path.name if self.config.path else FILE_NAME
 
     def _baseline(self) -> stored.Baseline:
+        if self._stored is not None:
+            return self._stored
         if self._path is None:
             return stored.Baseline()
         if self._order.baseline_update and not self._path.exists():
@@ -165,7 +209,7 @@ class Gate:
 
     def _runner(self) -> Runner:
         return Runner(
-            command=self.config.gate.microtest_command,
+            command=self._command,
             arguments=["--fidelity-note-patches", *microtest_arguments(self._flags)],
             folder=self.folder / "microtests",
             timeout_s=self.config.gate.microtest_s,
@@ -175,7 +219,8 @@ class Gate:
         if not touched:
             return
         patches = [each.patch for each in touched]
-        suites = suites_of(patches, self.config.gate.suites)
+        past = [each.was for each in touched if each.was is not None]
+        suites = suites_of([*patches, *past], self.config.gate.suites)
         url = self._flags.get("base_url")
         name = (
             None if url else str(self._flags.get("deployment") or self.config.gate.deployment or "")
@@ -240,6 +285,11 @@ class Gate:
         new = stored.updated(kept, self._repository.head(), found.microtests, found.runs)
         stored.write(self._path, new)
         found.notes.append(f"baseline: {self._path}")
+
+
+def _is_path(name: str) -> bool:
+    """Tell the name of a file from that of a patch."""
+    return "/" in name or name.endswith(".py")
 
 
 def _write(told: Told, settings: GateSettings, folder: Path, prefix: str) -> None:

@@ -10,6 +10,8 @@ RULES = {
     "patch-without-microtest": "Every patch has a microtest.",
     "microtest-loosened": "A microtest does not ask for less than it did.",
     "patch-without-entry": "Every file of a patched area belongs to a [[patch]] of fidelity.toml.",
+    "rules-changed": "A change does not bend the rules by which it is judged.",
+    "microtest-changed": "What judges a patch changes provably for no less, or by consent.",
     "worse-than-baseline": "No effect is worse than in the baseline by more than the margin.",
     "claim": "The suites that a patch can affect pass.",
     "patch-not-exercised": "The patch was on, and ran, while the suites were run.",

@@ -38,11 +38,22 @@ class Touched:
 
 
 def touched_patches(
-    changes: Sequence[Change], now: ConfigFile, was: ConfigFile | None
+    changes: Sequence[Change],
+    now: ConfigFile,
+    was: ConfigFile | None,
+    everywhere: Sequence[Change] = (),
 ) -> list[Touched]:
-    """Return the patches that a diff concerns, in the order of fidelity.toml."""
+    """Return the patches that a diff concerns, in the order of fidelity.toml.
+
+    Args:
+        changes: of the diff.
+        now: fidelity.toml.
+        was: the same at the base.
+        everywhere: those of the changes that bend how every microtest is run.
+    """
     config = _config_change(changes, now)
-    shared = [c for c in changes if matches(c.path, now.gate.shared)]
+    old_shared = was.gate.shared if was is not None else ()
+    shared = [c for c in changes if matches(c.path, (*now.gate.shared, *old_shared))]
     found = []
     for patch in now.patches.values():
         old = entry_at_base(patch, now, was)
@@ -50,7 +61,11 @@ def touched_patches(
         own = [c for c in changes if matches(c.path, globs)]
         test = [c for c in changes if c.path in {patch.microtest, old.microtest if old else ""}]
         named = was.gate.microtest_support if was is not None else ()
-        support = [c for c in changes if is_support(c.path, patch, now) or matches(c.path, named)]
+        support = [
+            c
+            for c in changes
+            if is_support(c.path, patch, now) or matches(c.path, named) or c in everywhere
+        ]
         entry = [config] if config is not None and (was is None or old != patch) else []
         places = [*sorted(own, key=lambda c: not c.exists), *test, *entry, *shared, *support]
         if places:

@@ -20,6 +20,7 @@ class Order:
     baseline_update: bool
     microtests_only: bool
     accept_loosened: tuple[str, ...]
+    accept_rule: tuple[str, ...] = ()
 
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,17 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATCH",
-        help="let the microtest of this patch ask for less than it did; repeatable",
+        help=(
+            "let the microtest of this patch, or this file that microtests rest on, ask for less"
+            " than it did; repeatable"
+        ),
+    )
+    parser.add_argument(
+        "--accept-rule",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let the diff change this rule of the gate, as it is named; repeatable",
     )
 
 
@@ -51,6 +62,7 @@ def gate_order(parsed: argparse.Namespace) -> Order:
         baseline_update=parsed.baseline_update,
         microtests_only=parsed.microtests_only,
         accept_loosened=tuple(parsed.accept_loosened),
+        accept_rule=tuple(parsed.accept_rule),
     )
 
 

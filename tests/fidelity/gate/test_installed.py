@@ -23,6 +23,7 @@ def test_the_action_hands_its_inputs_on_as_data(light, tmp_path):
         "BASELINE": "",
         "MICROTESTS_ONLY": "true",
         "ACCEPTED": "",
+        "ACCEPTED_RULES": "",
         "RUN_DIR": "runs/a b",
         "GITHUB_OUTPUT": str(tmp_path / "output"),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.fidelity.synthetic_fork import FILES, KERNEL, edit, write
+from tests.fidelity.synthetic_fork import FILES, KERNEL, edit, git, write
 
 SUITES = """
 [deployments.stub]
@@ -29,10 +29,14 @@ def test_recall(measure):
 
 
 def with_suites(repository, counts, calls=7):
-    """Give the fork a suite of its own that its patch can affect, and a deployment."""
+    """Give the fork a suite of its own that its patch can affect, a deployment, and a change."""
     text = FILES["fidelity.toml"].replace("[gate]", '[gate]\ndeployment = "stub"')
     suite = 'phase = "both"\nsuites = ["claims/test_needle.py"]'
     write(repository, "fidelity.toml", text.replace('phase = "both"', suite) + SUITES)
+    git(repository, "commit", "--all", "--quiet", "--allow-empty", "-m", "a suite")
+    git(repository, "branch", "--force", "main")
+    with (repository / KERNEL).open("a") as file:
+        file.write("# faster\n")
     fake = (Path(__file__).parents[1] / "fake_deployment.py").read_text()
     state = f'"fast_norm", "state": "on", "calls": {calls}'
     fake = fake.replace('"index_keys", "state": "on", "calls": 7', state)
