@@ -1,14 +1,15 @@
-"""What a rounding becomes over many layers, and at the logits."""
+"""What an implementation and a rounding become over many layers, and at the logits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fidelity.microtests.results import Check
 from fidelity.statistics.ladder import Difference, rung
+from fidelity.tensors.checks import BASELINE_FACTOR
 from fidelity.tensors.compare import compare
 from fidelity.words import Question
 
@@ -41,15 +42,38 @@ class Stack:
     decides_kl: bool = True
 
 
+class Declared(NamedTuple):
+    """The declared format in a stack: its own maths, and plain torch in it.
+
+    Both are called as the candidate is, and round what the format rounds by themselves.
+    """
+
+    maths: Op
+    plain: Op
+
+
 def compounding_checks(
-    candidate: Op, reference: Op, stack: Stack, *, where: str
+    candidate: Op,
+    reference: Op,
+    stack: Stack,
+    *,
+    where: str,
+    declared: Declared | None = None,
 ) -> tuple[Check, ...]:
     """Run candidate, truth, and the truth in bf16 (the null arm) side by side.
 
-    Returns: at each depth the error (reported) and the KL at the logits; the growth over depth
-        (decided). An error of nothing at all grows by nothing.
+    With `declared` the implementation is judged too: at each depth the candidate's state is held
+    against that of the format's own maths. It may be off by twice what plain torch in that format
+    is, and by what bf16 rounding does there: states that part in their last bit may choose
+    other entries or experts at some layer.
+
+    Returns: at each depth the implementation's error (decided, with `declared`), the error against
+        the truth (reported) and the KL at the logits; the growth over depth (decided). An error of
+        nothing at all grows by nothing.
     """
     arms = {"truth": reference, "candidate": candidate, "null": in_bf16(reference)}
+    if declared is not None:
+        arms |= {"maths": declared.maths, "plain": declared.plain}
     states = dict.fromkeys(arms, stack.start)
     checks: list[Check] = []
     errors: dict[str, list[float]] = {"candidate": [], "null": []}
@@ -58,7 +82,9 @@ def compounding_checks(
         if layer + 1 in stack.depths:
             spot = f"{where}, {layer + 1} layers"
             for arm, found in errors.items():
-                found.append(compare(states[arm], states["truth"]).relative)
+                found.append(_error(states[arm], states["truth"]))
+            if declared is not None:
+                checks += _implementation(states, errors["null"][-1], spot, layer + 1)
             checks += _at_depth(states, stack, errors, spot, layer + 1)
     grown = {arm: found[-1] / found[0] if found[0] else 1.0 for arm, found in errors.items()}
     limit = GROWTH * grown["null"]
@@ -77,6 +103,39 @@ def compounding_checks(
         )
     )
     return tuple(checks)
+
+
+def _error(state: Tensor, truth: Tensor) -> float:
+    """Relative error; infinite where NaN or Inf stand in other places."""
+    found = compare(state, truth)
+    return float("inf") if found.mask_differences else found.relative
+
+
+def _implementation(states: dict[str, Tensor], null: float, where: str, depth: int) -> list[Check]:
+    """The candidate beside plain torch, both against the format's own maths."""
+    mine, plain = (_error(states[arm], states["maths"]) for arm in ("candidate", "plain"))
+    limit = BASELINE_FACTOR * plain + null
+    holds = mine <= limit < float("inf")
+    return [
+        Check(
+            question=Question.IMPLEMENTATION,
+            name=f"error against the format's maths, {depth} layers",
+            value=mine,
+            limit=limit,
+            holds=holds,
+            rung=rung(Difference(equal=mine == 0, size=mine, null_floor=limit)),
+            where=where,
+            sentence=f"after {depth} layers the state is {mine:.3g} from that of the declared"
+            f" format's maths, above {limit:.3g}: twice plain torch in that format, and what bf16"
+            f" rounding does ({where})",
+        ),
+        Check(
+            question=Question.IMPLEMENTATION,
+            name=f"the same of plain torch, {depth} layers",
+            value=plain,
+            where=where,
+        ),
+    ]
 
 
 def _at_depth(

@@ -34,6 +34,7 @@ from fidelity.tensors import (
     same_bits,
 )
 from fidelity.tensors.checks import called, differs_check
+from fidelity.tensors.compounding import Declared
 from fidelity.tensors.patch import device_label
 from fidelity.words import PatchVerdict, Question
 from suites.patches.whole_model import held_whole, whole_model_checks
@@ -100,19 +101,23 @@ class Examination:
         self.take(report.checks)
         return report
 
-    def compounding(self, candidate: Any, reference: Any, stack: Stack) -> None:
-        """Ask the question of format over many layers.
+    def compounding(
+        self, candidate: Any, reference: Any, stack: Stack, *, declared: Declared
+    ) -> None:
+        """Ask both questions over many layers: is it the format's maths, and does its error grow.
 
         Raises:
-            Violation: the error grows, or the logits move, beyond the margin.
+            Violation: it is further from the format's own maths than plain torch in that format can
+                be, or the error of the rounding grows beyond the margin. The KL at the logits of
+                random layers is reported alone: the whole model decides it.
         """
         stack = dataclasses.replace(
             stack,
             start=stack.start.to(self.device),
             head=stack.head.to(self.device),
-            decides_kl=False,  # random layers; the whole model decides
+            decides_kl=False,
         )
-        self.take(compounding_checks(candidate, reference, stack, where="stack"))
+        self.take(compounding_checks(candidate, reference, stack, where="stack", declared=declared))
 
     def whole_model(self, tokens: Tensor | None = None, /, **replacements: Any) -> None:
         """Ask the question of format at the logits of a checkpoint, with an op replaced.

@@ -12,10 +12,12 @@ from reference.experts import routed_experts
 from suites.patches import expert_inputs, flash_shapes
 from suites.patches.binding import bound
 from suites.patches.checkpoint import Checkpoint
+from suites.patches.declared import declared
 from suites.patches.examination import Examination
 from suites.patches.expert_inputs import LIMIT, plain_experts
 from suites.patches.harvest import Harvest
 from suites.patches.harvested_inputs import expert_cases
+from suites.patches.synthetic import bf16
 
 SHAPES: dict[str, Any] = {
     "tokens": st.integers(1, 30),
@@ -24,6 +26,9 @@ SHAPES: dict[str, Any] = {
     "hidden": st.integers(1, 5),
     "size": st.sampled_from([1e-4, 1.0, 1e4]),
 }
+
+
+KEEP = ("weights", "gate_up", "down")
 
 
 class Fp4Experts(NamedTuple):
@@ -84,6 +89,18 @@ class Fp4Experts(NamedTuple):
         """What the experts of a running engine saw, on their weights."""
         self._examine(examination, expert_cases(harvest))
 
+    def compounded(self, examination: Examination) -> None:
+        """21, 43 and 61 layers of experts: near the format's maths, and no growth."""
+        formats = {"x": bf16, **dict.fromkeys(("gate_up", "down"), self._declared())}
+        examination.compounding(
+            bound(examination).experts,
+            routed_experts,
+            expert_inputs.stack(examination.generator()),
+            declared=declared(
+                routed_experts, plain_experts, formats=formats, dtype=torch.bfloat16, keep=KEEP
+            ),
+        )
+
     def _examine(self, examination: Examination, cases: Case | Iterable[Case], **more: Any) -> None:
         ops = bound(examination)
         examination.patch(
@@ -93,7 +110,7 @@ class Fp4Experts(NamedTuple):
             cases,
             dtype=torch.bfloat16,
             formats=dict.fromkeys(("gate_up", "down"), self._declared()),
-            keep=("weights", "gate_up", "down"),
+            keep=KEEP,
             calls=lambda: ops.calls[f"patch.{self.kind}_experts"],
             **more,
         )

@@ -22,6 +22,7 @@ from reference.attention import sparse_attention as true_attention
 from reference.fp8_kv import round_kv_rows
 from suites.patches import flash_shapes
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
+from suites.patches.declared import declared
 from suites.patches.decode_inputs import true_sequences
 from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
@@ -151,7 +152,7 @@ def test_irregular_shapes(
 
 
 def test_compounding(examination: Examination) -> None:
-    """21, 43 and 61 layers of attention over stored rows, down to logits."""
+    """21, 43 and 61 layers over stored rows: near the format's maths, and no growth."""
     generator = examination.generator()
     tokens, heads = 8, 2
     hidden = heads * DIM
@@ -180,7 +181,10 @@ def test_compounding(examination: Examination) -> None:
         step=step, start=normal(generator, tokens, hidden), head=head(generator, 256, hidden)
     )
     store = storing(bound(examination).store_window)
-    examination.compounding(attend(store), attend(same), stack)
+    maths = attend(same)
+    examination.compounding(
+        attend(store), maths, stack, declared=declared(maths, maths, formats={"kv": e4m3_blocks})
+    )
 
 
 def test_whole_model(examination: Examination) -> None:

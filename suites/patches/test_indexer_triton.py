@@ -20,6 +20,7 @@ from fidelity.words import Question
 from reference.index_keys import round_keys
 from suites.patches import flash_shapes, index_inputs
 from suites.patches.binding import SETTINGS, bound, bound_without, on_cpu
+from suites.patches.declared import declared
 from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
 from suites.patches.harvested_selection import needle_checks, settings_of
@@ -200,7 +201,7 @@ def test_harvested_inputs(harvested: Examination, harvest: Harvest) -> None:
 
 
 def test_compounding(examination: Examination) -> None:
-    """21, 43 and 61 layers that read what was selected, down to logits."""
+    """21, 43 and 61 layers that read what was selected: as the declared keys say, no growth."""
     generator = examination.generator()
     tokens, heads, entries, topk = 6, 8, 160, 32
     hidden = heads * DIM
@@ -221,7 +222,13 @@ def test_compounding(examination: Examination) -> None:
     stack = Stack(
         step=step, start=normal(generator, tokens, hidden), head=head(generator, 256, hidden)
     )
-    examination.compounding(selecting(bound(examination)), true_selection, stack)
+    plain = selecting(bound_without(examination))
+    examination.compounding(
+        selecting(bound(examination)),
+        true_selection,
+        stack,
+        declared=declared(true_selection, plain, formats={"q": bf16, "keys": bf16}),
+    )
 
 
 def test_whole_model(examination: Examination) -> None:

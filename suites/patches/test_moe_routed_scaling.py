@@ -1,8 +1,8 @@
 """Routing with the scaling inside the top-k: who is chosen, and with what weights.
 
 Claim: experts are the best by biased score outside ties, each comes with its own weight,
-  s / sum(s) * scaling, once, for learned and for hash routing; the logits of a checkpoint stay
-  within .05 nats.
+  s / sum(s) * scaling, once, for learned and for hash routing, also after 61 layers; the
+  logits of a checkpoint stay within .05 nats.
 Why it breaks in practice: the factor is applied twice or not at all, the bias leaks into the
   weights, or softplus underflows and a token loses its experts.
 A failure means: tokens go to other experts, or come back scaled wrongly.
@@ -24,6 +24,7 @@ from kernels.baseline import moe as plain
 from reference import routing as reference
 from suites.patches import flash_shapes
 from suites.patches.binding import bound, bound_without, on_cpu
+from suites.patches.declared import declared
 from suites.patches.examination import Examination
 from suites.patches.harvest import Harvest
 from suites.patches.harvested_inputs import routing_cases
@@ -182,7 +183,7 @@ def test_irregular_shapes(
 
 
 def test_compounding(examination: Examination) -> None:
-    """21, 43 and 61 layers of routed experts around a residual stream, down to logits."""
+    """21, 43 and 61 layers of routed experts: near the format's maths, and no growth."""
     generator = examination.generator()
     tokens, hidden, experts = 32, 48, 12
     gates = [normal(generator, experts, hidden) * hidden**-0.5 for _ in range(61)]
@@ -202,6 +203,7 @@ def test_compounding(examination: Examination) -> None:
         learned(bound(examination).route),
         reference.route_learned,
         Stack(step=step, start=start, head=head(generator, 256, hidden)),
+        declared=declared(reference.route_learned, learned(plain.route)),
     )
 
 

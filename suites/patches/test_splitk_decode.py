@@ -23,6 +23,7 @@ from kernels.fp8_rows import pack
 from reference.fp8_kv import round_kv_rows
 from suites.patches import flash_shapes
 from suites.patches.binding import bound, bound_without, on_cpu
+from suites.patches.declared import declared
 from suites.patches.decode_inputs import (
     mixed,
     mixed_attention,
@@ -164,7 +165,7 @@ def test_irregular_shapes(
 
 
 def test_compounding(examination: Examination) -> None:
-    """21, 43 and 61 layers of decode attention around a residual stream, down to logits."""
+    """21, 43 and 61 layers of decode attention: near the format's maths, and no growth."""
     generator = examination.generator()
     tokens, heads, dim, length = 12, 2, 32, 90
     hidden = heads * dim
@@ -190,8 +191,14 @@ def test_compounding(examination: Examination) -> None:
     stack = Stack(
         step=step, start=normal(generator, tokens, hidden), head=head(generator, 256, hidden)
     )
+    formats = {"q": bf16, "kv": bf16}
     examination.compounding(
-        paged_attention(bound(examination).sparse_attention), true_sequences, stack
+        paged_attention(bound(examination).sparse_attention),
+        true_sequences,
+        stack,
+        declared=declared(
+            true_sequences, plain_bf16, formats=formats, dtype=torch.bfloat16, keep=("sinks",)
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from kernels.baseline import moe as plain
 from reference import experts as reference
 from suites.patches import expert_inputs, flash_shapes
 from suites.patches.binding import bound, bound_without, on_cpu
+from suites.patches.declared import declared
 from suites.patches.examination import Examination
 from suites.patches.expert_inputs import LIMIT, plain_experts
 from suites.patches.harvest import Harvest
@@ -125,9 +126,14 @@ def test_irregular_shapes(
 
 
 def test_compounding(examination: Examination) -> None:
-    """21, 43 and 61 layers of experts around a residual stream, down to logits."""
+    """21, 43 and 61 layers of experts: near the format's maths, and no growth."""
     stack = expert_inputs.stack(examination.generator())
-    examination.compounding(bound(examination).experts, reference.routed_experts, stack)
+    examination.compounding(
+        bound(examination).experts,
+        reference.routed_experts,
+        stack,
+        declared=declared(reference.routed_experts, plain_experts),
+    )
 
 
 def test_whole_model(examination: Examination) -> None:
