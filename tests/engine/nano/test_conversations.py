@@ -136,7 +136,7 @@ def test_a_page_is_saved_only_when_there_is_one(encoder):
         )
 
 
-@pytest.mark.parametrize(("family", "least"), [(spelt, 0.3), (passkey, 0.0)])
+@pytest.mark.parametrize(("family", "least"), [(spelt, 0.4), (passkey, 0.0)])
 def test_words_that_begin_a_line_are_asked_for_inside_a_sentence(family, least):
     rng = seeded("spelt")
     respelt = asked = 0
