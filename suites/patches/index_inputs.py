@@ -4,6 +4,7 @@ A needle is an entry that answers its query: it points along the queries of the 
 for it, so that its true score is the highest of its row by far.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -124,6 +125,13 @@ def sequences(
         "positions": torch.tensor(positions),
         "topk": topk,
     }
+
+
+def with_key_of(arguments: Mapping[str, Any], value: float) -> dict[str, Any]:
+    """The same with one channel of the eighth entry of each sequence at this value."""
+    keys = arguments["keys"].clone()
+    keys[:, 7, keys.shape[-1] // 2] = value
+    return {**arguments, "keys": keys}
 
 
 def plant(arguments: dict[str, Any], generator: torch.Generator) -> Tensor:

@@ -35,6 +35,7 @@ from suites.patches.index_inputs import (
     true_selection,
     visible,
     visible_mixed,
+    with_key_of,
 )
 from suites.patches.synthetic import bf16, head, normal, rms
 
@@ -59,7 +60,7 @@ def keys_in(text: str) -> Op:
 
 @pytest.mark.parametrize("text", FORMATS)
 def test_every_key_format(examination: Examination, text: str) -> None:
-    """Lengths around blocks and pages, side by side; pages of nobody hold huge values."""
+    """Lengths around blocks and pages, side by side; pages of nobody hold huge values; NaN, Inf."""
     beside = (f"index_keys={text}",)
     ops, generator = bound(examination, beside=beside), examination.generator()
     cases = [
@@ -72,6 +73,10 @@ def test_every_key_format(examination: Examination, text: str) -> None:
             ("around blocks", [251, 255, 256, 259, 511]),
             ("long beside short", [1_600, 4]),
         )
+    ]
+    cases += [
+        Case(f"{text}, {value} in a key", with_key_of(cases[1].arguments, value))
+        for value in (float("nan"), float("inf"), float("-inf"))
     ]
     examination.patch(
         selecting(ops),
