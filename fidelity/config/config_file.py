@@ -3,13 +3,12 @@
 Unknown keys, wrong types and secrets in the file are refused with file, line and nearest match.
 """
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fidelity.config.config_table import Lines, Table
-from fidelity.config.deployment_spec import DeploymentSpec, FromFile
+from fidelity.config.deployment_spec import ROLES, DeploymentSpec, FromFile
 from fidelity.config.keys import Section, read
 from fidelity.config.kinds import nearest
 from fidelity.config.options import OPTIONS
@@ -18,11 +17,11 @@ from fidelity.config.profile import SAMPLING_KEYS, RequestProfile
 from fidelity.config.read_deployment import deployment_of
 from fidelity.config.read_patches import patches_of
 from fidelity.config.tables import BUDGET, HARNESS, ROOT
+from fidelity.config.toml_text import parse
 from fidelity.errors import ConfigError
 from fidelity.words import Budget
 
 FILE_NAME = "fidelity.toml"
-_MAX_BYTES = 1 << 20
 _PER_DEPLOYMENT = tuple(option.dest for option in OPTIONS if option.per_deployment)
 
 
@@ -84,20 +83,22 @@ def find_config(start: Path) -> Path | None:
     return None
 
 
-def read_config(path: Path) -> ConfigFile:
+def read_config(path: Path, *, suites: Collection[str] | None = None) -> ConfigFile:
     """Read and check a fidelity.toml.
+
+    Args:
+        path: of the file.
+        suites: names of the product's suites, which others are held against; None knows of none,
+            as of a file of another time.
 
     Raises:
         ConfigError: unreadable, no TOML, unknown key, wrong type, or a secret in the file.
     """
     try:
         raw = path.read_bytes()
-        text = raw[:_MAX_BYTES].decode()
-        data = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    text, data = parse(path, raw)
     root = read(Table(data, (), Lines.of(path, text)), ROOT)
     folder = path.parent
     request = _profile(root["request"], RequestProfile(), folder)
@@ -126,6 +127,10 @@ def read_config(path: Path) -> ConfigFile:
         gate=_gate(root["gate"], folder),
     )
     _check_names(root, config)
+    _check_roles(root, config)
+    if suites is not None:
+        for section in (root["gate"], *root["patch"]):
+            _check_suites(section, suites, folder)
     return config
 
 
@@ -142,6 +147,28 @@ def _check_names(root: Section, config: ConfigFile) -> None:
         if name not in config.patches:
             hint = nearest(name, config.patches)
             raise gate.table.refuse("values", f"no [[patch]] {name!r}{hint}")
+
+
+def _check_roles(root: Section, config: ConfigFile) -> None:
+    """Refuse a proof that is sought at a role which no deployment of the file has."""
+    roles = {role for spec in config.deployments.values() for role in spec.roles} or {*ROLES}
+    for section in root["patch"]:
+        condition: Section = section["active_when"]
+        role = condition["role"]
+        if role and role not in roles:
+            known = ", ".join(sorted(roles))
+            hint = nearest(role, roles)
+            raise condition.table.refuse("role", f"no role {role!r}{hint}. Known: {known}")
+
+
+def _check_suites(section: Section, known: Collection[str], folder: Path) -> None:
+    """Refuse a suite that is neither one of the product nor a file."""
+    for text in section["suites"]:
+        name = text.partition("::")[0]
+        stem = name.removeprefix("test_").removesuffix(".py")
+        if stem not in known and not (folder / name).exists() and not Path(name).exists():
+            said = f"no suite {text!r}{nearest(stem, known)}. Known: {', '.join(known)}, or a path"
+            raise section.table.refuse("suites", said)
 
 
 def _budget(root: Section, name: str) -> str:

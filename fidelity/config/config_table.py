@@ -1,17 +1,24 @@
 """One table of a TOML file, read strictly: every key is known, typed, and has a line to blame."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fidelity.config.kinds import Kind, Unreadable, nearest
+from fidelity.config.kinds import Kind, Unreadable, nearest, shown
 from fidelity.config.redaction import is_secret_name
 from fidelity.errors import ConfigError
 
-_SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?")
-_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
+_NAME = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
+_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_SECTION = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]\]?")
+_KEY = re.compile(rf"\s*({_DOTTED})\s*=")
+_MARKS = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{}\n]',
+    re.DOTALL,
+)
+"""What a text of TOML is cut at: texts and comments whole, so that nothing in them counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Lines:
         numbers: dict[tuple[str, ...], int] = {}
         entries: dict[tuple[str, ...], int] = {}
         section: tuple[str, ...] = ()
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in _starts(text):
             if found := _SECTION.match(line):
                 section = _names(found[1])
                 if line.lstrip().startswith("[["):
@@ -46,6 +53,20 @@ class Lines:
         return str(self.file)
 
 
+def _starts(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that begin something, with their numbers: none inside a text or a list."""
+    number, depth, begin, begun = 1, 0, 0, 1
+    for mark in _MARKS.finditer(f"{text}\n"):
+        found = mark[0]
+        if found == "\n" and depth == 0:
+            yield begun, text[begin : mark.start()]
+            begin = mark.end()
+        depth = max(0, depth + (found in "[{") - (found in "]}"))
+        number += found.count("\n")
+        if found == "\n" and depth == 0:
+            begun = number
+
+
 def _in_entry(section: tuple[str, ...], entries: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
     """Return the path of a section, with the number of the entry of [[…]] that it belongs to."""
     count = entries.get(section[:1])
@@ -53,7 +74,7 @@ def _in_entry(section: tuple[str, ...], entries: Mapping[tuple[str, ...], int]) 
 
 
 def _names(dotted: str) -> tuple[str, ...]:
-    return tuple(name.strip().strip("\"'") for name in dotted.split("."))
+    return tuple(name.strip("\"'") for name in re.findall(_NAME, dotted))
 
 
 class Table:
@@ -106,10 +127,8 @@ class Table:
         try:
             return kind.read(self._data[key])
         except ValueError as error:
-            seen = "a text" if isinstance(self._data[key], str) else repr(self._data[key])[:80]
-            if isinstance(self._data[key], str) and len(self._data[key]) <= 80:
-                seen = repr(self._data[key])
-            raise self.refuse(key, f"expected {kind.accepted}, found {seen} ({error})") from error
+            seen = kind.show(self._data[key])
+            raise self.refuse(key, f"expected {kind.accepted}, found {seen} ({error})") from None
 
     def take_list(self, key: str, kind: Kind) -> tuple[Any, ...]:
         """Return a list of values of one kind; () when the file has none."""
@@ -123,7 +142,7 @@ class Table:
         self._known.append(key)
         data = self._data.get(key, {})
         if not isinstance(data, dict):
-            raise self.refuse(key, f"expected a table, found {data!r}"[:200])
+            raise self.refuse(key, f"expected a table, found {shown(data)}")
         return Table(data, (*self._path, key), self._lines)
 
     def finish(self) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 
 from fidelity.config.config_table import Table
 from fidelity.config.kinds import Kind
-from fidelity.config.redaction import is_secret_name
+from fidelity.config.redaction import is_secret_name, secret_values
+
+_EXPORT_IT = (
+    "a secret is not written into the file: export it and let the command read its environment"
+    ' ("$NAME" in `sh -c`), or give it with FIDELITY_LAUNCH_ARG'
+)
 
 
 class Shape(Enum):
@@ -36,7 +41,8 @@ class Key:
         default: when the file has none.
         shape: how it is written.
         of: the table's own keys.
-        no_secrets: refuse names of a map under which secrets are kept.
+        no_secrets: refuse secrets: by the name of a map's entry, by the option or the name that
+            stands before them in a list of arguments.
     """
 
     name: str
@@ -47,6 +53,8 @@ class Key:
     shape: Shape = Shape.VALUE
     of: "Keys | None" = None
     no_secrets: bool = False
+    name_kind: Kind | None = None
+    """Of the names of a map; None takes any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +103,7 @@ def _value(table: Table, key: Key) -> Any:
         case Shape.VALUE:
             return table.take(key.name, _kind(key), key.default)
         case Shape.LIST:
-            return (
-                table.take_list(key.name, _kind(key))
-                if key.name in table.names
-                else _listed(table, key)
-            )
+            return _listed(table, key)
         case Shape.MAP:
             return _mapped(table.table(key.name), key)
         case Shape.TABLE:
@@ -112,18 +116,45 @@ def _value(table: Table, key: Key) -> Any:
 
 
 def _listed(table: Table, key: Key) -> Any:
-    table.know((key.name,))
-    return () if key.default is None else key.default
+    if key.name not in table.names:
+        table.know((key.name,))
+        return () if key.default is None else key.default
+    found = table.take_list(key.name, _kind(key))
+    if key.no_secrets and secret_values(found):
+        raise table.refuse(key.name, _EXPORT_IT)
+    return found
 
 
 def _mapped(table: Table, key: Key) -> Mapping[str, Any]:
     found = {name: table.take(name, _kind(key)) for name in table.names}
-    for name in found:
-        if key.no_secrets and is_secret_name(name):
+    if key.name_kind is not None:
+        for name in found:
+            _check_name(table, name, key.name_kind)
+    for name, value in found.items() if key.no_secrets else ():
+        if is_secret_name(name) or _holds_secret(value):
             raise table.refuse(
                 name, "a secret is not written into the file; export it before the run instead"
             )
     return found
+
+
+def _check_name(table: Table, name: str, kind: Kind) -> None:
+    try:
+        kind.read(name)
+    except ValueError as error:
+        raise table.refuse(name, f"expected {kind.accepted} as its name ({error})") from None
+
+
+def _holds_secret(value: Any) -> bool:
+    """Tell whether a value holds a secret: a text beside its name, a table under it."""
+    if isinstance(value, str):
+        return bool(secret_values([value]))
+    if isinstance(value, Mapping):
+        return any(
+            (isinstance(item, str) and item and is_secret_name(str(name))) or _holds_secret(item)
+            for name, item in value.items()
+        )
+    return isinstance(value, list) and any(_holds_secret(item) for item in value)
 
 
 def _kind(key: Key) -> Kind:

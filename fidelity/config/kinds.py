@@ -13,26 +13,54 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from fidelity.config.redaction import without_url_secrets
 from fidelity.words import Traffic
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+_DIGITS = re.compile(r"[+-]?[0-9][0-9_]{0,99}\Z")
 _MAX_INTEGER = 2**53
+_MOST_SHOWN = 80
 
 
 class Unreadable(ValueError):
     """A value is not of the kind asked for; the message says what it is instead."""
 
 
+def shown(value: object) -> str:
+    """Return a refused value for a message: never what a list or table holds, nor a long text."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _MOST_SHOWN else f"a text of {len(value)} characters"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, int) and value.bit_length() > _MOST_SHOWN:
+        return "a far larger number"  # which Python would refuse to write out
+    return repr(value)[:_MOST_SHOWN]
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`read` returns the typed value or raises ValueError; `accepted` completes "expected ...".
 
-    `schema` says the same of a value in a file, as JSON schema, for editors.
+    `schema` says the same of a value in a file, as JSON schema, for editors; `show` returns a
+    refused value as a message may repeat it.
     """
 
     accepted: str
     read: Callable[[object], Any]
     schema: Mapping[str, Any] = field(default_factory=dict)
+    show: Callable[[object], str] = shown
+
+
+def _shown_url(value: object) -> str:
+    return shown(without_url_secrets(value) if isinstance(value, str) else value)
+
+
+def _hidden(value: object) -> str:
+    """Show nothing of a value that may be the key itself, in place of its variable's name."""
+    return f"something else ({len(value)} characters)" if isinstance(value, str) else shown(value)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -44,7 +72,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Unreadable("not a text")
-    return value
+    return without_nul(value)
+
+
+def without_nul(text: str) -> str:
+    """Return a text that no command line or variable would be cut at.
+
+    Raises:
+        Unreadable: there is a NUL in it.
+    """
+    if "\0" in text:
+        raise Unreadable("a NUL character in it")
+    return text
 
 
 def _boolean(value: object) -> bool:
@@ -72,12 +111,18 @@ def read_url(value: object) -> str:
             every run, so that nothing secret may be part of it.
     """
     url = _text(value).strip()
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Unreadable("not an http URL") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise Unreadable("not an http URL")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise Unreadable("a URL with user, password, query or fragment")
-    _ = parts.port  # raises ValueError when it is no number
+    try:
+        _ = parts.port
+    except ValueError:
+        raise Unreadable("a port that is none") from None
     return url.rstrip("/")
 
 
@@ -86,6 +131,8 @@ def integer(low: int, high: int = _MAX_INTEGER) -> Kind:
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
+            raise Unreadable("not a whole number")
+        if isinstance(value, str) and not _DIGITS.match(value.strip()):
             raise Unreadable("not a whole number")
         number = int(value.replace("_", "")) if isinstance(value, str) else value
         if not low <= number <= high:
@@ -105,7 +152,10 @@ def seconds(low: float, high: float = 604_800.0) -> Kind:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise Unreadable("not a number")
-        number = float(value)
+        try:
+            number = float(value)
+        except (OverflowError, ValueError):
+            raise Unreadable("not a number of this size") from None
         if not low <= number <= high:  # NaN fails too
             raise Unreadable("out of range")
         return number
@@ -142,13 +192,79 @@ URL = Kind(
     "an http or https URL without user, password or query",
     read_url,
     {"type": "string", "pattern": "^https?://"},
+    _shown_url,
 )
 ENV_NAME = Kind(
     "the name of an environment variable (the key itself is never written down)",
     _env_name,
     {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+    _hidden,
 )
 TRAFFIC = one_of(Traffic)
+
+
+def _env_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Unreadable("not a text")
+    return without_nul(value)
+
+
+def _variable(value: object) -> str:
+    name = _text(value)
+    if "=" in name:
+        raise Unreadable("an equals sign in it")
+    return name
+
+
+def _header(value: object) -> str:
+    text = _text(value)
+    if not text.isascii() or not text.isprintable():
+        raise Unreadable("characters that no HTTP header can carry")
+    return text
+
+
+def _header_name(value: object) -> str:
+    name = _text(value)
+    if not _HEADER_NAME.match(name):
+        raise Unreadable("characters that no header's name can have")
+    return name
+
+
+ENV_TEXT = Kind("a text, which may be empty", _env_text, {"type": "string"})
+VARIABLE = Kind("the name of a variable", _variable, _SOME_TEXT)
+HEADER = Kind("a text of printable ASCII", _header, _SOME_TEXT)
+HEADER_NAME = Kind("the name of a header", _header_name, _SOME_TEXT)
+
+
+def number(
+    low: float, high: float, *, above: bool = False, whole: bool = False, odd: float | None = None
+) -> Kind:
+    """Numbers from `low` to `high`.
+
+    Args:
+        low: least number.
+        high: greatest number.
+        above: greater than `low`, not equal.
+        whole: whole numbers only.
+        odd: one further number outside, which servers give a meaning of its own.
+    """
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Unreadable("not a number")
+        if whole and not isinstance(value, int):
+            raise Unreadable("not a whole number")
+        inside = low < value <= high if above else low <= value <= high  # NaN fails too
+        if not (inside or value == odd):
+            raise Unreadable("out of range")
+        return value
+
+    words = f"a {'whole ' if whole else ''}number {'above' if above else 'from'} {low:g} to"
+    schema: dict[str, Any] = {"type": "integer" if whole else "number", "maximum": high}
+    schema["exclusiveMinimum" if above else "minimum"] = low
+    if odd is not None:
+        schema["minimum"] = min(low, odd)
+    return Kind(f"{words} {high:g}" + (f", or {odd:g}" if odd is not None else ""), read, schema)
 
 
 def split_commas(text: str) -> list[str]:

@@ -25,6 +25,11 @@ class Toggle:
         """True when it switches nothing."""
         return not (self.flags or self.env)
 
+    @property
+    def takes_value(self) -> bool:
+        """True when it says nothing without the VALUE of NAME=VALUE."""
+        return any("{value}" in text for text in (*self.flags, *self.env.values()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:

@@ -15,14 +15,11 @@ from fidelity.config.deployment_spec import (
 from fidelity.config.keys import Section
 from fidelity.config.kinds import nearest
 from fidelity.config.patch_spec import PatchSpec, split_value, with_patches
+from fidelity.config.placeholders import check_placeholders, placeholders_of
 from fidelity.config.profile import RequestProfile
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _ROLE = re.compile(rf"({'|'.join(ROLES)})(-[1-9][0-9]{{0,2}})?\Z")
-_PLACEHOLDER = re.compile(r"\{([a-z0-9_.-]+)\}")  # JSON in an argument has quotes
-PLACEHOLDERS = ("python", "port", "bootstrap_port")
-ROLE_PLACEHOLDERS = ("url", "port", "host", "bootstrap_port")
-"""Of another role, as {ROLE.url}."""
 
 Patches = Mapping[str, PatchSpec]
 _Spec = TypeVar("_Spec", bound=ServerSpec)
@@ -150,28 +147,19 @@ def _check_server(
 
 
 def _check_placeholders(section: Section, spec: ServerSpec, roles: Mapping[str, Section]) -> None:
-    known = [*PLACEHOLDERS, *(f"{role}.{what}" for role in roles for what in ROLE_PLACEHOLDERS)]
     texts = [("launch", word) for word in spec.launch]
     texts += [("teardown", word) for word in spec.teardown]
     texts += [("restart", word) for word in spec.restart]
     texts += [("env", word) for word in spec.env.values()]
-    for key, text in texts:
-        for placeholder in _PLACEHOLDER.findall(text):
-            if placeholder not in known:
-                shown = ", ".join("{" + name + "}" for name in known)
-                raise section.table.refuse(
-                    key,
-                    f"unknown placeholder {{{placeholder}}}{nearest(placeholder, known)}."
-                    f" Known: {shown}",
-                )
+    check_placeholders(section, texts, placeholders_of(roles))
 
 
 def _toggled(section: Section, spec: _Spec, patches: Patches) -> _Spec:
     """Return the spec with its patches switched; nothing is switched where none are named."""
     if spec.patches is None:
         return spec
-    for text in spec.patches:
-        name = split_value(text)[0]
+    names = [split_value(text)[0] for text in spec.patches]
+    for name, text in zip(names, spec.patches, strict=True):
         patch = patches.get(name)
         if patch is None:
             known = ", ".join(patches) or "none"
@@ -182,4 +170,8 @@ def _toggled(section: Section, spec: _Spec, patches: Patches) -> _Spec:
             raise section.table.refuse(
                 "patches", f"{name} has no toggle in its [[patch]] (on, off), nor `unconditional`"
             )
+        if names.count(name) > 1:
+            raise section.table.refuse("patches", f"{name} stands in it twice")
+        if spec.launch and patch.on.takes_value and not split_value(text)[1]:
+            raise section.table.refuse("patches", f"{name} takes a value: write {name}=VALUE")
     return with_patches(spec, spec.patches, patches) if spec.launch else spec

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fidelity.config.keys import Section
 from fidelity.config.patch_spec import Condition, PatchSpec, Toggle
+from fidelity.config.placeholders import PLACEHOLDERS, VALUE, check_placeholders
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _SOURCES = ("patches", "server_info", "metric", "log")
@@ -46,6 +47,10 @@ def _patch(section: Section, folder: Path) -> PatchSpec:
         suites=section["suites"],
         active_when=_condition(section["active_when"]) if section.has("active_when") else None,
     )
+    for key, toggle in (("on", patch.on), ("off", patch.off)):
+        texts = [("flags", text) for text in toggle.flags]
+        texts += [("env", text) for text in toggle.env.values()]
+        check_placeholders(section[key], texts, (VALUE, *PLACEHOLDERS), any_role=True)
     if patch.unconditional and patch.can_toggle:
         raise table.refuse("unconditional", "a patch with a toggle (on, off) is not unconditional")
     return patch

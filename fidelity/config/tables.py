@@ -3,6 +3,7 @@
 Whole although long: it is data, and its tables hold each other.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,22 +12,30 @@ from fidelity.config.keys import Key, Keys, Shape
 from fidelity.config.kinds import (
     BOOLEAN,
     ENV_NAME,
+    ENV_TEXT,
+    HEADER,
+    HEADER_NAME,
     PATH,
     TEXT,
     URL,
+    VARIABLE,
     Kind,
     Unreadable,
     integer,
+    number,
     one_of,
     seconds,
 )
 from fidelity.config.options import OPTIONS, Option
 from fidelity.config.patch_spec import PHASES
+from fidelity.config.profile import SAMPLING_KEYS
 from fidelity.words import Budget
 
 
 def _read_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unreadable("not a number")
+    if value != value:  # noqa: PLR0124 - NaN, which is reached by nothing
         raise Unreadable("not a number")
     return value
 
@@ -71,7 +80,35 @@ _URL_PATH = Kind(
 _PLAIN = Kind(
     "a text, a number, true or false", _read_plain, {"type": ["string", "number", "boolean"]}
 )
-_ANY = Kind("anything", lambda value: value)
+
+
+def _read_json(value: object) -> object:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise Unreadable("JSON has no such value") from None
+    return value
+
+
+_ANY = Kind("anything that JSON has", _read_json)
+_SET_BY_QUESTIONS = frozenset(
+    {
+        *("messages", "prompt", "model", "n", "stream", "stream_options"),
+        *("max_completion_tokens", "max_tokens"),
+    }
+)
+
+
+def _read_field(value: object) -> str:
+    name = str(value)
+    if name in _SET_BY_QUESTIONS:
+        raise Unreadable("the run sets it itself")
+    if name in SAMPLING_KEYS or name in {"tools", "reasoning_effort"}:
+        raise Unreadable("it has a key of its own in [request]")
+    return name
+
+
+_FIELD = Kind("a field that no request of a run sets", _read_field)
 
 
 REQUEST = Keys(
@@ -82,15 +119,30 @@ REQUEST = Keys(
     ),
     keys=(
         *(
-            Key(name=name, kind=_NUMBER, help=help_, example=example)
-            for name, help_, example in (
-                ("temperature", "sampling temperature of probes that do not need greedy", "0.6"),
-                ("top_p", "nucleus sampling", "0.95"),
-                ("top_k", "sample from so many tokens", "40"),
-                ("min_p", "drop tokens below this share of the best one", "0.05"),
-                ("frequency_penalty", "as the OpenAI API has it", "0.0"),
-                ("presence_penalty", "as the OpenAI API has it", "0.0"),
-                ("repetition_penalty", "as SGLang and vLLM have it", "1.0"),
+            Key(name=name, kind=kind, help=help_, example=example)
+            for name, kind, help_, example in (
+                (
+                    "temperature",
+                    number(0, 100),
+                    "sampling temperature of probes that do not need greedy",
+                    "0.6",
+                ),
+                ("top_p", number(0, 1, above=True), "nucleus sampling", "0.95"),
+                (
+                    "top_k",
+                    number(0, 2**31 - 1, whole=True, odd=-1),
+                    "sample from so many tokens",
+                    "40",
+                ),
+                ("min_p", _SHARE, "drop tokens below this share of the best one", "0.05"),
+                ("frequency_penalty", number(-2, 2), "as the OpenAI API has it", "0.0"),
+                ("presence_penalty", number(-2, 2), "as the OpenAI API has it", "0.0"),
+                (
+                    "repetition_penalty",
+                    number(0, 100, above=True),
+                    "as SGLang and vLLM have it",
+                    "1.0",
+                ),
             )
         ),
         Key(
@@ -104,14 +156,17 @@ REQUEST = Keys(
             name="extra_body",
             kind=_ANY,
             shape=Shape.MAP,
-            help="further fields of the request body",
+            no_secrets=True,
+            name_kind=_FIELD,
+            help="further fields of the request body, no secrets",
             example='{ chat_template_kwargs = { lang = "en" } }',
         ),
         Key(
             name="headers",
-            kind=TEXT,
+            kind=HEADER,
             shape=Shape.MAP,
             no_secrets=True,
+            name_kind=HEADER_NAME,
             help="further headers, no secrets",
             example='{ X-Team = "blue" }',
         ),
@@ -119,6 +174,7 @@ REQUEST = Keys(
             name="headers_env",
             kind=ENV_NAME,
             shape=Shape.MAP,
+            name_kind=HEADER_NAME,
             help="headers whose value an environment variable holds",
             example='{ X-Gateway-Key = "GATEWAY_KEY" }',
         ),
@@ -157,6 +213,7 @@ _SERVER_KEYS = (
         name="launch",
         kind=TEXT,
         shape=Shape.LIST,
+        no_secrets=True,
         help=(
             "command as an argument list, no shell. Filled in: {python} {port} {bootstrap_port},"
             " and {ROLE.url} {ROLE.port} {ROLE.host} {ROLE.bootstrap_port} of another role"
@@ -165,9 +222,10 @@ _SERVER_KEYS = (
     ),
     Key(
         name="env",
-        kind=TEXT,
+        kind=ENV_TEXT,
         shape=Shape.MAP,
         no_secrets=True,
+        name_kind=VARIABLE,
         help="further environment of the commands, filled in alike; secrets are inherited",
         example='{ OMP_NUM_THREADS = "1" }',
     ),
@@ -189,6 +247,7 @@ _SERVER_KEYS = (
         name="teardown",
         kind=TEXT,
         shape=Shape.LIST,
+        no_secrets=True,
         help=(
             "command that ends the server, for one that does not die with its command (a container,"
             " another machine); it runs also when the harness was killed"
@@ -213,7 +272,11 @@ _SERVER_KEYS = (
         name="restart",
         kind=TEXT,
         shape=Shape.LIST,
-        help="command that restarts a server which the harness did not launch",
+        no_secrets=True,
+        help=(
+            "command that restarts a server which the harness did not launch, for `Servers.restart`"
+            " of your own tests; no suite of the product restarts anything"
+        ),
         example='["ssh", "gpu7", "systemctl", "restart", "decode"]',
     ),
     Key(
@@ -295,6 +358,7 @@ def _option_key(option: Option) -> Key:
         help=option.help,
         example=example if not option.split or example.startswith("[") else f"[{example}]",
         shape=Shape.LIST if option.split else Shape.VALUE,
+        no_secrets=option.dest == "launch_arg",
     )
 
 
@@ -341,7 +405,8 @@ DEPLOYMENT = Keys(
             shape=Shape.LIST,
             help=(
                 "claims that must be measured, as patterns of their ids; of those that a run"
-                " collects, one that is not applicable counts as a broken promise"
+                " collects, one that is not applicable counts as a broken promise, and a pattern"
+                " that is no claim's is refused"
             ),
             example='["needle_sweep/*"]',
         ),
@@ -374,14 +439,16 @@ TOGGLE = Keys(
             name="flags",
             kind=TEXT,
             shape=Shape.LIST,
+            no_secrets=True,
             help="further arguments, after the command's own",
             example='["--patch", "mhc_bf16"]',
         ),
         Key(
             name="env",
-            kind=TEXT,
+            kind=ENV_TEXT,
             shape=Shape.MAP,
             no_secrets=True,
+            name_kind=VARIABLE,
             help="environment",
             example='{ SGLANG_OPT_USE_TOPK_V2 = "1" }',
         ),

@@ -1,6 +1,5 @@
 """A launch command with its placeholders filled in, and the addresses that they stand for."""
 
-import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -8,9 +7,9 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from fidelity.config.deployment_spec import ServerSpec
+from fidelity.config.placeholders import PLACEHOLDER
 
 _HOST = "127.0.0.1"
-_PLACEHOLDER = re.compile(r"\{([a-z0-9_.-]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +87,7 @@ def placeholders(address: Address, others: Mapping[str, Address]) -> dict[str, s
 
 def fill(text: str, words: Mapping[str, str]) -> str:
     """Return a text with its placeholders filled in; what is filled in is not looked at again."""
-    return _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), text)
+    return PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), text)
 
 
 def free_port() -> int:

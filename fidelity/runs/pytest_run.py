@@ -12,6 +12,7 @@ import pytest
 
 from fidelity.config.options import pytest_flags
 from fidelity.config.settings import Settings, resolve
+from fidelity.config.sources import suites_of_the_product
 from fidelity.errors import ConfigError, HarnessError, JournalError, Violation
 from fidelity.measure import Measure
 from fidelity.records import Finding
@@ -28,6 +29,7 @@ from fidelity.verdicts.claims import (
     left_out_words,
     part_of_run,
     refuse_double_ids,
+    refuse_unmatched,
     replayed_items,
 )
 from fidelity.verdicts.decisions import Claim
@@ -82,11 +84,25 @@ class PytestRun:
             items = self._keep_part_of_run(session, items)
             self._items = {item.nodeid: claim_of(item) for item in items}
             refuse_double_ids(self._items)
+            refuse_unmatched(
+                self.settings.target.required,
+                [*(claim.id for claim in self._items.values()), *self.left_out],
+                suites=suites_of_the_product() or (),
+                whole=not self._narrowed,
+            )
         except (ConfigError, JournalError) as error:
             pytest.exit(f"fidelity: {error}", returncode=BAD_USAGE)
         self._planning = Planning(self.settings)
         self._only_claims = len(items) == len(session.items)
         self.command = self.settings.redactor.arguments(_command(config))
+
+    @property
+    def _narrowed(self) -> bool:
+        """True when some claims of the collected files were left out by the command line."""
+        option = self._config.option
+        chosen = (option.keyword, option.markexpr, getattr(option, "deselect", None))
+        named = any("::" in argument for argument in self._config.args)
+        return bool(self._replayed) or any(chosen) or named
 
     def _keep_part_of_run(
         self, session: pytest.Session, items: Sequence[pytest.Item]

@@ -1,5 +1,6 @@
 """Which tests are claims: those that ask for the fixture `measure` of this plugin."""
 
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fidelity.config.kinds import nearest
 from fidelity.errors import ConfigError
 from fidelity.records import Manifest, read_journal
 from fidelity.runs.journal import FILE_NAME
@@ -20,6 +22,7 @@ REQUIREMENTS = {
     "router": "a router and workers: [deployments.NAME.roles] in fidelity.toml",
     "encoding": 'a chat encoding with golden vectors: encoding = "NAME" in fidelity.toml',
 }
+_MOST_NAMED = 30
 _FIRST_SENTENCE = re.compile(r"\A(.+?)(?:\.\s|\.\Z|\n\s*\n|\Z)", re.DOTALL)
 
 
@@ -80,6 +83,37 @@ def left_out_words(missing: Mapping[str, str]) -> str:
         f" and {'is' if count == 1 else 'are'} no part of this run"
         for need, count in needs.items()
     )
+
+
+def refuse_unmatched(
+    required: Sequence[str], claims: Collection[str], *, suites: Collection[str], whole: bool
+) -> None:
+    """Refuse a pattern of `required` that is no claim's: it would be kept whatever is broken.
+
+    Args:
+        required: patterns of claims that a deployment must be measured by.
+        claims: ids of all that were collected, measured or left out.
+        suites: names of all suites there are, collected or not.
+        whole: every claim of the collected suites was collected.
+
+    Raises:
+        ConfigError: names the pattern and the nearest match.
+    """
+    collected = {claim.partition("/")[0] for claim in claims}
+    for pattern in required:
+        if any(fnmatch.fnmatchcase(claim, pattern) for claim in claims):
+            continue
+        suite = pattern.partition("/")[0]
+        elsewhere = any(fnmatch.fnmatchcase(name, suite) for name in {*suites} - collected)
+        here = any(fnmatch.fnmatchcase(name, suite) for name in collected)
+        if elsewhere or (here and not whole):
+            continue  # a part of the suites says nothing of the others
+        names = sorted(claims) if here else sorted({*suites, *collected})
+        hint = nearest(pattern if here else suite, names)
+        raise ConfigError(
+            f"required = [{pattern!r}] of the deployment is no claim's name{hint}."
+            f" {'Claims' if here else 'Suites'}: {', '.join(names[:_MOST_NAMED])}"
+        )
 
 
 def refuse_double_ids(items: Mapping[str, Claim]) -> None:

@@ -129,8 +129,54 @@ def _read(tmp_path, text):
         ("[budgets.quick]\nconcurrency = 3\n", r":2: .*concurrency: unknown key"),
         ("[gate]\ndeployment = 'b'\n", r":2: \[gate\] deployment: no \[deployments.b\]"),
         ("[gate]\nbaselin = 'b'\n", r"baselin: unknown key; did you mean 'baseline'"),
-        ("x = [", r"fidelity.toml is not TOML"),
-        (b"x = '\xff'", r"fidelity.toml is not TOML"),
+        ("\nx = [", r"fidelity.toml:2 is not TOML"),
+        ("x = 1\ny = = 1", r"fidelity.toml:2 is not TOML: Invalid value \(column 5\)"),
+        (b"\nx = '\xff'", r"fidelity.toml:2 is not UTF-8"),
+        (GOOD + f"max_tokens = {'9' * 5000}\n", r":3: max_tokens: a number too long"),
+        (GOOD + f"max_tokens = 0x{'f' * 5000}\n", r":3: .*max_tokens: .*found a far larger number"),
+        (GOOD + f"timeout_s = {'9' * 400}\n", r":3: .*timeout_s: expected seconds"),
+        (GOOD + f"x = {'[' * 3000}\n", r":3: x: nested too deep"),
+        (
+            f"{GOOD}[deployments.a.request.extra_body]\n{'.'.join('a' * 200)} = 1\n",
+            r":4: .*nested too deep",
+        ),
+        ('[deployments.a]\nlaunch = ["x\\u0000", "{port}"]\n', r":2: .*launch: .*a NUL character"),
+        (LAUNCH + 'env = { A = "\\u0000" }\n', r":3: .*A: .*a NUL character"),
+        (LAUNCH + 'env = { "A=B" = "1" }\n', r":3: .*A=B: expected the name of a variable"),
+        ("[request]\nheaders = { X = 'ä' }\n", r":2: .*X: .*no HTTP header can carry"),
+        ("[request]\nheaders = { 'X Y' = 'a' }\n", r":2: .*X Y: expected the name of a header"),
+        ("[request]\ntop_p = 7\n", r":2: .*top_p: expected a number above 0 to 1, found 7"),
+        ("[request]\ntemperature = nan\n", r":2: .*temperature: .*found nan"),
+        ("[request]\ntop_k = 1.5\n", r":2: .*top_k: .*not a whole number"),
+        ("[request]\nextra_body = { messages = [] }\n", r":2: .*messages: .*the run sets it"),
+        ("[request]\nextra_body = { top_p = 1 }\n", r":2: .*top_p: .*a key of its own"),
+        ("[request]\nextra_body = { d = 2020-01-01 }\n", r":2: .*d: expected anything that JSON"),
+        (LAUNCH + "teardown = ['x', '{PORT}']\n", r"\{PORT\}; did you mean 'port'"),
+        (
+            "[[patch]]\nname = 'b'\non = { flags = ['b={vlaue}'] }\n",
+            r":3: .*flags: unknown placeholder \{vlaue\}; did you mean 'value'",
+        ),
+        (
+            LAUNCH + "patches = ['b']\n[[patch]]\nname = 'b'\non = { flags = ['b={value}'] }\n",
+            r":3: .*patches: b takes a value: write b=VALUE",
+        ),
+        (
+            "[[patch]]\nname = 'b'\n[patch.active_when]\nlog = 'x'\nrole = 'dcode'\n",
+            r":5: .*role: no role 'dcode'; did you mean 'decode'",
+        ),
+        (  # a header inside a text takes no blame
+            "default = 'a'\n"
+            + GOOD
+            + '[deployments.a.request]\nsystem_prompt = """\n[deployments.a]\ntimeout_s = 1\n"""\n'
+            + "[deployments.b]\nbase_url = 'http://b'\n[deployments.a.roles]\nx = 1\n",
+            r":12: \[deployments.a.roles\] x: expected a table",
+        ),
+        (
+            "[deployments.b]\nlaunch = [\n'{port}',\n'[deployments.a]',\n]\n"
+            + GOOD
+            + "timeout_s = 'x'\n",
+            r":8: \[deployments.a\] timeout_s: expected seconds",
+        ),
     ],
 )
 def test_each_mistake_is_refused_where_it_stands(tmp_path, text, said):
@@ -247,3 +293,63 @@ def test_the_file_of_this_repository_expects_everything_that_the_engine_has():
     assert set(embedded.overrides["allow"].value) == {Traffic.LOAD, Traffic.DISRUPTIVE}
     assert embedded.launch[:4] == ("{python}", "-m", "engine", "serve")
     assert embedded.cwd == Path(__file__).parents[2]
+
+
+SECRET = "sk-launchsecret-777"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[deployments.a]\nlaunch = ['x', '{{port}}', '--api-key', '{SECRET}']\n",
+        f"[deployments.a]\nlaunch = ['x', '{{port}}', '--api-key={SECRET}']\n",
+        f"[deployments.a]\nlaunch = ['docker', '{{port}}', '-e', 'GITHUB_TOKEN={SECRET}']\n",
+        f"[deployments.a]\nlaunch = ['sh', '-c', 'exec x {{port}} --token {SECRET}']\n",
+        f"[deployments.a]\nlaunch = ['x', '{{port}}', 'http://u:{SECRET}@h/v1']\n",
+        f"{ROLE}launch = ['x', '{{port}}', '--admin-api-key', '{SECRET}']\n",
+        f"{LAUNCH}teardown = ['curl', '-H', 'Authorization: Bearer {SECRET}']\n",
+        f"{GOOD}restart = ['curl', '-H', 'X-Token: {SECRET}']\n",
+        f"{LAUNCH}env = {{ WANDB_KEY = '{SECRET}' }}\n",
+        f"{LAUNCH}env = {{ ARGS = '--api-key {SECRET}' }}\n",
+        f"[[patch]]\nname = 'b'\non = {{ flags = ['--api-key', '{SECRET}'] }}\n",
+        f"[[patch]]\nname = 'b'\noff = {{ env = {{ X_AUTH = '{SECRET}' }} }}\n",
+        f"[request]\nheaders = {{ Subscription-Key = '{SECRET}' }}\n",
+        f"[request]\nextra_body = {{ api_key = '{SECRET}' }}\n",
+        f"[request]\nextra_body = {{ a = {{ token = '{SECRET}' }} }}\n",
+        f"[harness]\nlaunch_arg = ['--api-key={SECRET}']\n",
+        f"[harness]\napi_key_env = '{SECRET}'\n",
+        f"[harness]\nbase_url = 'http://u:{SECRET}@h/v1'\n",
+        f"[harness]\nbase_url = 'http://h/v1?key={SECRET}'\n",
+    ],
+)
+def test_a_secret_in_the_file_is_refused_and_not_repeated(tmp_path, text):
+    with pytest.raises(ConfigError, match=r"fidelity.toml:\d: .*(secret|expected)") as caught:
+        _read(tmp_path, text)
+    assert SECRET not in str(caught.value)
+
+
+def test_what_only_looks_like_a_secret_is_taken(tmp_path):
+    config = _read(
+        tmp_path,
+        "[deployments.a]\n"
+        "launch = ['sh', '-c', 'x {port} --api-key $KEY ${PORT}', '--max-tokens', '9',"
+        " '--eos-token', 'x', '--api-key-file', '/run/key']\n"
+        "env = { CUDA_VISIBLE_DEVICES = '', TOKENIZERS_PARALLELISM = 'false' }\n"
+        "[deployments.a.request]\n"
+        "extra_body = { prompt_cache_key = 'a', skip_special_tokens = true }\n",
+    )
+    assert config.deployments["a"].env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    assert "a" in _read(tmp_path, b"\xef\xbb\xbf" + GOOD.encode()).deployments
+
+
+def test_suites_are_those_of_the_product_or_files(tmp_path):
+    path = tmp_path / "fidelity.toml"
+    (tmp_path / "mine.py").touch()
+    path.write_text("[gate]\nsuites = ['plumbing', 'mine.py']\n")
+    read_config(path, suites=("plumbing",))
+    path.write_text("[[patch]]\nname = 'b'\nsuites = ['nedle_sweep']\n")
+    with pytest.raises(ConfigError, match=r":3: .*no suite 'nedle_sweep'; did you mean 'needle_s"):
+        read_config(path, suites=("plumbing", "needle_sweep"))

@@ -122,6 +122,22 @@ def test_no_key_in_a_whole_run_folder_nor_on_the_screen(tmp_path, extra):
         ("--admin-api-key", True),
         ("HF_TOKEN", True),
         ("Cookie", True),
+        ("X-Token", True),
+        ("GITHUB_TOKEN", True),
+        ("token", True),
+        ("X-Auth", True),
+        ("Subscription-Key", True),
+        ("X-Access-Key", True),
+        ("WANDB_KEY", True),
+        ("githubToken", True),
+        ("CUDA_VISIBLE_DEVICES", False),
+        ("max_new_tokens", False),
+        ("eos_token", False),
+        ("prompt_cache_key", False),
+        ("index_keys", False),
+        ("--disable-auth", False),
+        ("SSH_AUTH_SOCK", False),
+        ("--api-key-file", False),
         ("api_key_env", False),
         ("max_tokens", False),
         ("tokenizer", False),
@@ -140,6 +156,27 @@ def test_arguments_lose_the_values_of_secret_flags():
         *("--password=[redacted]", "--secret", "--v"),
     )
     assert secret_values(arguments) == ["abc", "x"]
+
+
+def test_secrets_are_known_however_they_are_written_into_arguments():
+    arguments = [
+        *("decode:--api-key", "decode:k1", "-e", "HF_TOKEN=k2", "--env=WANDB_KEY=k3"),
+        *("-H", "Authorization: Bearer k4", '{"api_key": "k5"}', "http://u:k6@h/v1?key=k7&a=1"),
+        *("exec x --token k8 --port 1 --api-key $K", "--api-key", "$K", "img/x:latest"),
+    ]
+    assert secret_values(arguments) == [f"k{number}" for number in range(1, 9)]
+    shown = " ".join(Redactor().arguments(arguments))
+    assert not any(f"k{number}" in shown for number in range(1, 9))
+    assert "http://u:[redacted]@h/v1?key=[redacted]&a=1" in shown
+
+
+def test_a_token_of_a_logprob_is_no_secret():
+    entry = {"token": " the", "api_key": "x", "auth_token": "y"}
+    assert Redactor().json(entry) == {
+        "token": " the",
+        "api_key": "[redacted]",
+        "auth_token": "[redacted]",
+    }
 
 
 def test_a_secret_inside_another_leaves_nothing_behind():
