@@ -9,9 +9,11 @@ The only part of the harness that imports torch.
                      name="my_norm", dtype=torch.bfloat16, device="cuda", row_inputs=("x",))
 """
 
+from fidelity.tensors.arguments import Case
+from fidelity.tensors.bench import Op
 from fidelity.tensors.compare import Comparison, compare, same_bits
-from fidelity.tensors.compounding import Op, Stack, compounding_checks
-from fidelity.tensors.patch import Case, assert_patch, examine_patch, scope_of
+from fidelity.tensors.compounding import Stack, compounding_checks
+from fidelity.tensors.patch import assert_patch, examine_patch, scope_of
 from fidelity.tensors.poison import poisoned
 from fidelity.tensors.selection import (
     SelectionComparison,

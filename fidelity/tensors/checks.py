@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fidelity.microtests.judge import CALLS, DIFFERS
@@ -100,9 +101,10 @@ def control_checks(
     """Damage the candidate's middle row ourselves: a check that does not see it proves nothing."""
     if not mine.numel() or not bool(true.any()) or not mine.dtype.is_floating_point:
         return []
-    damaged = mine.detach().clone()
-    flat = damaged.view(damaged.shape[0], -1) if damaged.dim() > 1 else damaged[:, None]
-    sizes = true.detach().to(flat.device).reshape(flat.shape).abs().nan_to_num(posinf=0.0)
+    # in float64: float8 has no product
+    damaged = mine.detach().to("cpu", torch.float64, copy=True).contiguous()
+    flat = damaged.view(damaged.shape[0], -1) if damaged.dim() > 1 else damaged.view(-1, 1)
+    sizes = true.detach().cpu().double().reshape(flat.shape).abs().nan_to_num(posinf=0.0)
     row, column = divmod(int(sizes.argmax()), flat.shape[1])
     flat[row, column] *= 1 + CONTROL
     found = error_checks(compare(damaged, true), plain, tiny=tiny, where="")

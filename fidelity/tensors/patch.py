@@ -2,8 +2,9 @@
 
 *Implementation*: the candidate's error against fp64 maths **on the declared format's own rounded
 inputs**, at most twice that of plain torch in that format, over everything and in the worst row;
-NaN and Inf masks first. *Choice of format*, asked where `formats` declares rounding: what it does
-over many layers, at the logits, and to what is selected.
+NaN and Inf masks first; at every call, and on rows alone. The baseline is held too: it may err as
+plain arithmetic can, no more. *Choice of format*, asked where `formats` declares rounding: what it
+does over many layers, at the logits, and to what is selected.
 """
 
 import inspect
@@ -21,28 +22,26 @@ from fidelity.microtests.results import Check, PatchReport, Scope
 from fidelity.microtests.seen import note
 from fidelity.microtests.verdict_files import code_hash
 from fidelity.statistics.ladder import Difference, rung
-from fidelity.tensors.checks import (
-    TINY,
-    called,
-    control_checks,
-    differs_check,
-    error_checks,
-    untouched_check,
+from fidelity.tensors.arguments import (
+    Case,
+    cases_of,
+    check_kinds,
+    check_names,
+    check_outputs,
+    count_of,
+    device_of,
+    is_float,
+    refuse,
 )
+from fidelity.tensors.behaviour import behaviour_checks
+from fidelity.tensors.bench import Bench, Op
+from fidelity.tensors.checks import called, control_checks, differs_check, untouched_check
 from fidelity.tensors.compare import compare, same_bits
 from fidelity.tensors.compounding import Stack, compounding_checks
 from fidelity.tensors.poison import poisoned
-from fidelity.tensors.selection import Selects, selection_checks, selects_of
+from fidelity.tensors.selection import Selects
+from fidelity.tensors.yardstick import Yardstick, baseline_checks, tiny_of
 from fidelity.words import PatchVerdict, Question
-
-Op = Callable[..., Any]
-
-
-class Case(NamedTuple):
-    """Arguments of one call, by name, and a name for messages."""
-
-    name: str
-    arguments: Mapping[str, Any]
 
 
 def assert_patch(
@@ -102,7 +101,7 @@ def examine_patch(
         stack: layers for the question of format.
         selects: how selected sets among the outputs are judged.
         row_inputs: inputs whose first dimension is tokens: each output row must not depend on the
-            others (measured, not judged).
+            others. Other bits on a row alone are measured, its error is judged.
         special: inputs in which NaN and Inf are planted; they must come out where maths says.
         calls: the patch's call counter; it must rise.
         code: files of the patch; the candidate's own source file when left out.
@@ -113,27 +112,32 @@ def examine_patch(
             that both may well agree.
         label: the declared format in words, where `dtype` and `formats` do not say it.
 
-    Raises: ValueError: no input, or outputs whose shapes differ.
+    Raises: ValueError: an argument of another kind, a name that no input has, outputs that are no
+        tensors, or of another number, shape or dtype, or cases in which nothing is compared.
     """
-    cases = [inputs] if isinstance(inputs, Case) else list(inputs)
-    if not cases:
-        raise ValueError("inputs: got none; accepted: at least one Case")
-    bench = _Bench(candidate, baseline, reference, dtype, torch.device(device), formats or {}, keep)
-    before = calls() if calls else 0
-    checks: list[Check] = []
-    differs = False
-    for case in cases:
-        found, other_bits = _implementation(bench, case, selects)
-        checks += found
-        differs |= other_bits
-    checks += _behaviour(bench, cases[0], row_inputs)
+    cases = cases_of(inputs)
+    ops = {"candidate": candidate, "baseline": baseline, "reference": reference}
+    kinds = {"stack": (stack, Stack), "selects": (selects, Selects)}
+    check_kinds(ops=ops, name=name, dtype=dtype, calls=calls, code=code, kinds=kinds)
+    formats = {} if formats is None else formats
+    check_names(cases, formats=formats, keep=keep, row_inputs=row_inputs, special=special)
+    bench = Bench(candidate, baseline, reference, dtype, device_of(device), formats, keep)
+    before = count_of(calls)
+    examined = [_implementation(bench, case, selects) for case in cases]
+    if not any(one.values for one in examined):
+        refuse(
+            "inputs", "no case whose outputs hold a number", "at least one: nothing was compared"
+        )
+    checks = [check for one in examined for check in one.checks]
+    checks += behaviour_checks(bench, cases[0], examined[0].yardstick, row_inputs)
     for planted in special:
         checks += _special(bench, cases[0], planted)
     if stack is not None:
         checks += compounding_checks(candidate, reference, stack, where="stack")
     if calls is not None:
-        checks.append(called(calls() - before))
+        checks.append(called(count_of(calls) - before))
     if must_differ:
+        differs = any(one.differs for one in examined)
         checks.append(differs_check(differs=differs, cases=len(cases)))
     needed = bool(formats) if changes_format is None else changes_format
     needs = (Question.IMPLEMENTATION, *((Question.FORMAT,) if needed else ()))
@@ -145,120 +149,49 @@ def examine_patch(
     return report
 
 
-class _Bench(NamedTuple):
-    """The three ops and how their arguments are made."""
+class _Examined(NamedTuple):
+    """One case: its checks, what it was held against, and what came of it.
 
-    candidate: Op
-    baseline: Op
-    reference: Op
-    dtype: torch.dtype
-    device: torch.device
-    formats: Mapping[str, Callable[[Tensor], Tensor]]
-    keep: Sequence[str]
+    Attributes:
+        differs: whether the candidate's bits differ from the baseline's.
+        values: numbers that were compared.
+    """
 
-    @property
-    def label(self) -> str:
-        """The declared format in words."""
-        run = str(self.dtype).removeprefix("torch.")
-        parts = [f"{name} {getattr(f, '__name__', 'rounded')}" for name, f in self.formats.items()]
-        return ", ".join([run, *sorted(parts)])
-
-    def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the candidate gets: on its device, floating inputs in the run's dtype."""
-        return {name: self._cast(name, value, self.dtype) for name, value in arguments.items()}
-
-    def declared(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the declared format makes of it: the same, rounded."""
-        given = self.given(arguments)
-        return {
-            name: self.formats[name](value.float()).to(value.dtype)
-            if name in self.formats
-            else value
-            for name, value in given.items()
-        }
-
-    def wide(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The declared values in float64, for the maths."""
-        return {
-            name: value.double() if _is_float(value) else value
-            for name, value in self.declared(arguments).items()
-        }
-
-    def _cast(self, name: str, value: Any, dtype: torch.dtype) -> Any:
-        """A copy: what a kernel does to its arguments must reach nobody else's."""
-        if not isinstance(value, Tensor):
-            return value
-        kept = not _is_float(value) or name in self.keep
-        return value.to(self.device, value.dtype if kept else dtype, copy=True)
+    checks: list[Check]
+    yardstick: Yardstick
+    differs: bool
+    values: int
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype.is_floating_point
-
-
-def outputs_of(made: Any) -> list[Tensor]:
-    """The tensors that an op returned, in order."""
-    if isinstance(made, Tensor):
-        return [made]
-    if isinstance(made, Mapping):
-        made = made.values()
-    return [part for part in made if isinstance(part, Tensor)]
-
-
-def _implementation(bench: _Bench, case: Case, selects: Selects | None) -> tuple[list[Check], bool]:
-    """(checks of one case, whether the candidate's bits differ from the baseline's)."""
+def _implementation(bench: Bench, case: Case, selects: Selects | None) -> _Examined:
     given = bench.given(case.arguments)
     with poisoned():
-        made = outputs_of(bench.candidate(**given))
-    plain = outputs_of(bench.baseline(**bench.declared(case.arguments)))
+        made = bench.run(given)
+    plain = bench.plain(bench.declared(case.arguments))
     wide = bench.wide(case.arguments)
-    truth = outputs_of(bench.reference(**wide))
-    if not len(made) == len(plain) == len(truth):
-        raise ValueError(
-            f"candidate: {len(made)} outputs; accepted: {len(truth)}, as the reference, with the"
-            f" baseline's {len(plain)}"
-        )
+    truth = bench.true(wide)
+    check_outputs(made, plain, truth)
+    if selects is not None and not 0 <= selects.output < len(truth):
+        refuse("selects", f"output {selects.output}", f"0 .. {len(truth) - 1}, the outputs")
+    chosen = None if selects is None else selects.output
+    errors = [
+        None if place == chosen else compare(theirs, true)
+        for place, (theirs, true) in enumerate(zip(plain, truth, strict=True))
+    ]
+    yardstick = Yardstick(case.name, wide, truth, errors, selects)
     checks = [untouched_check(given, bench.given(case.arguments), case.name)]
-    for place, (mine, theirs, true) in enumerate(zip(made, plain, truth, strict=True)):
-        where = f"{case.name}, output {place}" if len(made) > 1 else case.name
-        if selects is not None and place == selects.output:
-            found = selects_of(selects, wide, mine)
-            checks += selection_checks(found, question=Question.IMPLEMENTATION, where=where)
-            continue
-        plain_error = compare(theirs, true)
-        tiny = max(TINY, torch.finfo(mine.dtype).eps / 2) if _is_float(mine) else TINY
-        checks += error_checks(compare(mine, true), plain_error, tiny=tiny, where=where)
-        checks += control_checks(mine, true, plain_error, tiny, where)
+    checks += baseline_checks(yardstick, bench.reference, plain, bench.dtype)
+    checks += yardstick.checks(made)
+    for place, (mine, true, error) in enumerate(zip(made, truth, errors, strict=True)):
+        if error is not None:
+            checks += control_checks(mine, true, error, tiny_of(mine), yardstick.where(place))
     if bench.formats:  # an alias is what computes on inputs that were never rounded
-        plain = outputs_of(bench.baseline(**bench.given(case.arguments)))
+        plain = bench.plain(bench.given(case.arguments))
     differs = any(not same_bits(mine, theirs) for mine, theirs in zip(made, plain, strict=True))
-    return checks, differs
+    return _Examined(checks, yardstick, differs, sum(part.numel() for part in made))
 
 
-def _behaviour(bench: _Bench, case: Case, row_inputs: Sequence[str]) -> list[Check]:
-    """Determinism, and whether a row depends on its neighbours: measured, not judged."""
-    first = outputs_of(bench.candidate(**bench.given(case.arguments)))
-    again = outputs_of(bench.candidate(**bench.given(case.arguments)))
-    same = all(same_bits(a, b) for a, b in zip(first, again, strict=True))
-    found = [("runs that differ from the first", float(not same))]
-    if row_inputs:
-        rows = case.arguments[row_inputs[0]].shape[0]
-        apart = [
-            not same_bits(whole[t : t + 1], alone)
-            for t in sorted({0, rows // 2, rows - 1})
-            for whole, alone in zip(first, _alone(bench, case, row_inputs, t), strict=True)
-        ]
-        found.append(("outputs that change when a row is alone", float(sum(apart))))
-    return [Check(question=Question.PROOF, name=n, value=v, where=case.name) for n, v in found]
-
-
-def _alone(bench: _Bench, case: Case, row_inputs: Sequence[str], t: int) -> list[Tensor]:
-    given = bench.given(case.arguments)
-    one = {name: v[t : t + 1] if name in row_inputs else v for name, v in given.items()}
-    return outputs_of(bench.candidate(**one))
-
-
-def _special(bench: _Bench, case: Case, name: str) -> list[Check]:
+def _special(bench: Bench, case: Case, name: str) -> list[Check]:
     """Plant NaN, Inf and -Inf in the middle row of an input."""
     checks = []
     for value in (float("nan"), float("inf"), float("-inf")):
@@ -266,9 +199,9 @@ def _special(bench: _Bench, case: Case, name: str) -> list[Check]:
         row = tensor[tensor.shape[0] // 2].view(-1)
         row[row.numel() // 2] = value
         arguments = {**case.arguments, name: tensor}
-        made = outputs_of(bench.candidate(**bench.given(arguments)))
-        truth = outputs_of(bench.reference(**bench.wide(arguments)))
-        floats = [(a, b) for a, b in zip(made, truth, strict=True) if _is_float(a)]
+        made = bench.run(bench.given(arguments))
+        truth = bench.true(bench.wide(arguments))
+        floats = [(a, b) for a, b in zip(made, truth, strict=True) if is_float(a)]
         wrong = sum(int((a.isfinite() != b.isfinite()).sum()) for a, b in floats)
         where = f"{case.name}, {value} in {name}"
         checks.append(

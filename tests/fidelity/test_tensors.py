@@ -274,9 +274,9 @@ class TestAssertPatch:
 
     def test_limits_too_wide_to_see_planted_damage_exonerate_nothing(self):
         def coarse(x, weight):
-            return truth(x, weight).round()
+            return truth(x, weight) * 1.065  # within what bf16 may do to the inputs and the result
 
-        report = examine_patch(norm, coarse, truth, case(), name="norm", dtype=torch.float32)
+        report = examine_patch(norm, coarse, truth, case(), name="norm", dtype=torch.bfloat16)
         assert report.verdict is PatchVerdict.UNDECIDED
         assert "made 12% larger on purpose was not seen" in report.reason
 
