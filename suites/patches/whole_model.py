@@ -67,6 +67,14 @@ def truth_of(folder: Path, tokens: tuple[int, ...]) -> Tensor:
     return model_of(folder).forward(torch.tensor(tokens))
 
 
+@lru_cache(maxsize=8)
+def null_of(folder: Path, tokens: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
+    """Logits [T, V] of the model with these functions of the reference in bf16."""
+    with _replaced({name: in_bf16(_original(name)) for name in names}):
+        made: Tensor = model_of(folder).forward(torch.tensor(tokens))
+    return made
+
+
 def whole_model_checks(
     replacements: Mapping[str, Callable[..., Any]], folder: Path, tokens: Tensor | None = None
 ) -> tuple[Check, ...]:
@@ -81,12 +89,11 @@ def whole_model_checks(
     """
     model = model_of(folder)
     tokens = tokens_of(folder) if tokens is None else tokens
-    originals = {name: _original(name) for name in replacements}
+    text = tuple(tokens.tolist())
+    null = null_of(folder, text, tuple(sorted(replacements)))
     with _replaced(replacements):
         made = model.forward(tokens)
-    with _replaced({name: in_bf16(op) for name, op in originals.items()}):
-        null = model.forward(tokens)
-    truth = truth_of(folder, tuple(tokens.tolist()))
+    truth = truth_of(folder, text)
     where = f"{folder.name}, {tokens.numel()} tokens"
     return logit_checks(made, null, truth, name="whole model", where=where)
 
