@@ -1,6 +1,6 @@
 """The checks of an implementation: errors against plain torch, and what proves that they count."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -92,6 +92,24 @@ def error_checks(
         largest,
         row,
         *(Check(question=question, name=n, value=v, where=where) for n, v in reported),
+    )
+
+
+def special_check(made: Sequence[Tensor], truth: Sequence[Tensor], where: str) -> Check:
+    """Whether NaN, Inf and -Inf come out where maths puts them, each as itself."""
+    pairs = list(zip(made, truth, strict=True))
+    floats = [compare(mine, true) for mine, true in pairs if mine.dtype.is_floating_point]
+    wrong = sum(found.mask_differences for found in floats)
+    return Check(
+        question=Question.IMPLEMENTATION,
+        name="NaN and Inf that do not come out where they should",
+        value=wrong,
+        limit=0,
+        holds=wrong == 0,
+        rung=rung(Difference(lost=True)) if wrong else None,
+        where=where,
+        sentence=f"{wrong} values are finite where maths is not, the other way round, or NaN, Inf"
+        f" and -Inf in each other's place ({where})",
     )
 
 

@@ -21,7 +21,6 @@ from fidelity.microtests.judge import judge
 from fidelity.microtests.results import Check, PatchReport, Scope
 from fidelity.microtests.seen import note
 from fidelity.microtests.verdict_files import code_hash
-from fidelity.statistics.ladder import Difference, rung
 from fidelity.tensors.arguments import (
     Case,
     cases_of,
@@ -30,12 +29,17 @@ from fidelity.tensors.arguments import (
     check_outputs,
     count_of,
     device_of,
-    is_float,
     refuse,
 )
 from fidelity.tensors.behaviour import behaviour_checks
 from fidelity.tensors.bench import Bench, Op
-from fidelity.tensors.checks import called, control_checks, differs_check, untouched_check
+from fidelity.tensors.checks import (
+    called,
+    control_checks,
+    differs_check,
+    special_check,
+    untouched_check,
+)
 from fidelity.tensors.compare import compare, same_bits
 from fidelity.tensors.compounding import Stack, compounding_checks
 from fidelity.tensors.poison import poisoned
@@ -201,22 +205,7 @@ def _special(bench: Bench, case: Case, name: str) -> list[Check]:
         arguments = {**case.arguments, name: tensor}
         made = bench.run(bench.given(arguments))
         truth = bench.true(bench.wide(arguments))
-        floats = [(a, b) for a, b in zip(made, truth, strict=True) if is_float(a)]
-        wrong = sum(int((a.isfinite() != b.isfinite()).sum()) for a, b in floats)
-        where = f"{case.name}, {value} in {name}"
-        checks.append(
-            Check(
-                question=Question.IMPLEMENTATION,
-                name="NaN and Inf that do not come out where they should",
-                value=wrong,
-                limit=0,
-                holds=wrong == 0,
-                rung=rung(Difference(lost=True)) if wrong else None,
-                where=where,
-                sentence=f"{wrong} values are finite where maths is not, or the other way round"
-                f" ({where})",
-            )
-        )
+        checks.append(special_check(made, truth, f"{case.name}, {value} in {name}"))
     return checks
 
 
