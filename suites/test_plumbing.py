@@ -5,7 +5,7 @@ Claim: answers, streams, token counts, parameters, tool calls, logprobs and refu
 Why it breaks in practice: parsers and detokenizers lose what falls between two tokens; gateways
   cap, cut and cache; parameters are accepted and ignored; overflow is cut without a word.
 A failure means: the named promise is broken; the trial holds the request that shows it.
-Cost: about 330 short requests (14k tokens), a third of them to /tokenize; exchanges are shared.
+Cost: about 430 short requests (10k tokens), a quarter of them to /tokenize; exchanges are shared.
 Needs: chat; each claim says what else, and is not applicable without it.
 """
 
@@ -15,18 +15,25 @@ import pytest
 
 from fidelity.checks.conformance import Check, hold, name_of
 from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
+from fidelity.checks.plumbing_alignment import ALIGNMENT
 from fidelity.checks.plumbing_alternatives import ALTERNATIVES
+from fidelity.checks.plumbing_arrays import ARRAYS
+from fidelity.checks.plumbing_choices import SEVERAL
 from fidelity.checks.plumbing_completions import COMPLETIONS
 from fidelity.checks.plumbing_counts import COUNTS
 from fidelity.checks.plumbing_encoding import TOPICS, encoding_check, read_vectors
+from fidelity.checks.plumbing_extensions import EXTENSIONS
 from fidelity.checks.plumbing_formats import FORMATS
 from fidelity.checks.plumbing_history import HISTORY
 from fidelity.checks.plumbing_limits import ENDS, STOPS
 from fidelity.checks.plumbing_logprobs import LOGPROBS
 from fidelity.checks.plumbing_parameters import PARAMETERS
+from fidelity.checks.plumbing_probabilities import PROBABILITIES
 from fidelity.checks.plumbing_refusals import REFUSALS
 from fidelity.checks.plumbing_sampling import SAMPLING
 from fidelity.checks.plumbing_shape import SHAPES, STREAMS
+from fidelity.checks.plumbing_statuses import STATUSES
+from fidelity.checks.plumbing_tool_choice import TOOL_CHOICE
 from fidelity.checks.plumbing_tools import REASONING, TOOLS
 from fidelity.checks.plumbing_twins import TWINS
 from fidelity.measure import Measure
@@ -70,7 +77,7 @@ def test_stream_equals_one_shot(measure: Measure, check: Check) -> None:
     hold(measure, check)
 
 
-@pytest.mark.parametrize("check", TOOLS, ids=name_of)
+@pytest.mark.parametrize("check", [*TOOLS, *TOOL_CHOICE], ids=name_of)
 def test_tool_calls_are_parsed_and_read(measure: Measure, check: Check) -> None:
     """Calls, their arguments and deltas, tool_choice, and results in the history."""
     hold(measure, check)
@@ -97,7 +104,7 @@ def test_prompt_is_the_reference_encoding(measure: Measure, topic: str) -> None:
     hold(measure, encoding_check(topic, vectors[topic]))
 
 
-@pytest.mark.parametrize("check", [*SAMPLING, *PARAMETERS], ids=name_of)
+@pytest.mark.parametrize("check", [*SAMPLING, *PARAMETERS, *EXTENSIONS], ids=name_of)
 def test_parameters_matter(measure: Measure, check: Check) -> None:
     """What is accepted is obeyed, and stays with its request."""
     hold(measure, check)
@@ -115,13 +122,25 @@ def test_completions_keep_their_own_api(measure: Measure, check: Check) -> None:
     hold(measure, check)
 
 
-@pytest.mark.parametrize("check", [*LOGPROBS, *ALTERNATIVES], ids=name_of)
+@pytest.mark.parametrize("check", [*LOGPROBS, *ALTERNATIVES, *PROBABILITIES], ids=name_of)
 def test_logprobs_are_of_their_tokens(measure: Measure, check: Check) -> None:
     """Of generated tokens and of given text."""
     hold(measure, check)
 
 
-@pytest.mark.parametrize("check", REFUSALS, ids=name_of)
+@pytest.mark.parametrize("check", [*ALIGNMENT, *ARRAYS], ids=name_of)
+def test_logprobs_stand_beside_their_text(measure: Measure, check: Check) -> None:
+    """Where a stop string cuts, in each chunk, and behind an echo."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", SEVERAL, ids=name_of)
+def test_several_choices_are_whole(measure: Measure, check: Check) -> None:
+    """Of n above 1: each index, in a stream too, and all of them counted."""
+    hold(measure, check)
+
+
+@pytest.mark.parametrize("check", [*REFUSALS, *STATUSES], ids=name_of)
 def test_bad_requests_are_refused(measure: Measure, check: Check) -> None:
     """4xx with words, and the server answers afterwards."""
     hold(measure, check)

@@ -227,16 +227,32 @@ class Line:
             lambda: self._send(question.path, label=label, sent=body, tokens=question.max_tokens),
         )
 
-    async def post(self, path: str, content: bytes, *, label: str, tokens: int = 0) -> Wire:
+    async def post(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        label: str,
+        tokens: int = 0,
+        method: str = "POST",
+        kind: str | None = None,
+    ) -> Wire:
         """Send bytes as they are; any status is an answer, and 0 a connection that was cut.
 
-        Whether the server is there at all, the request that follows must show.
+        `kind` is another content type than JSON's. Whether the server is there at all, the request
+        that follows must show.
         """
 
         async def send() -> Wire:
             try:
                 return await self._send(
-                    path, label=label, content=content, tokens=tokens, any_status=True
+                    path,
+                    label=label,
+                    method=method,
+                    content=content,
+                    tokens=tokens,
+                    any_status=True,
+                    headers={"Content-Type": kind} if kind else None,
                 )
             except EndpointError as error:
                 raw, said = content.decode(errors="replace"), str(error).encode()
@@ -288,6 +304,7 @@ class Line:
         content: bytes | None = None,
         tokens: int = 0,
         any_status: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> Wire:
         client, waiting = self.client, Waiting()
         body = content if sent is None else json.dumps(sent, ensure_ascii=False).encode()
@@ -298,6 +315,7 @@ class Line:
                     method,
                     path,
                     body,
+                    headers,
                     traffic=self._traffic,
                     tokens=reserved,
                     timeout_s=client.timeouts.total_s(len(body or b""), tokens),

@@ -29,6 +29,13 @@ _SCHEMA = {
     "required": ["colour"],
     "additionalProperties": False,
 }
+_ANIMALS = ("fox", "owl")
+_RECORD = {
+    "type": "object",
+    "properties": {"animal": {"enum": list(_ANIMALS)}, "count": {"type": "integer"}},
+    "required": ["animal", "count"],
+    "additionalProperties": False,
+}
 
 
 # ---- response_format
@@ -57,6 +64,62 @@ async def _json_schema(line: Line) -> Wires:
         extra={"response_format": {"type": "json_schema", "json_schema": form}},
     )
     return [wire]
+
+
+async def _in_both(line: Line) -> Wires:
+    form = {"name": "animals", "schema": _RECORD, "strict": True}
+    return await together(
+        *(
+            line.chat(
+                [user("How many foxes are there? Answer in JSON.")],
+                label=f"json_schema of two fields, {'stream' if stream else 'one-shot'}",
+                max_tokens=_JSON_TOKENS,
+                stream=stream,
+                temperature=0.0,
+                extra={"response_format": {"type": "json_schema", "json_schema": form}},
+            )
+            for stream in (False, True)
+        )
+    )
+
+
+def _judge_record(wires: Wires) -> list[str]:
+    problems, cut = [], 0
+    for wire in wires:
+        draft, how = wire.answer(), "stream" if wire.streamed else "one-shot"
+        text = "".join(draft.text).strip()
+        if draft.finish_reason == "length" and text.startswith("{"):
+            cut += 1
+            continue
+        try:
+            value = json.loads(text)
+        except ValueError:
+            problems.append(f"a schema was given, and the answer is no JSON: {text!r} ({how})")
+            continue
+        if not _is_record(value):
+            problems.append(f"the answer breaks the schema: {text!r} ({how})")
+    if cut and not problems:
+        raise Undecided(f"{cut} answers were cut before their end")
+    return problems
+
+
+def _is_record(value: object) -> bool:
+    if not isinstance(value, dict) or set(value) != {"animal", "count"}:
+        return False
+    count = value["count"]
+    whole = isinstance(count, int) and not isinstance(count, bool)
+    return value["animal"] in _ANIMALS and whole
+
+
+def _prose_in_the_stream(wires: Wires) -> Wires:
+    event = {"choices": [{"index": 0, "delta": {"content": "Foxes: "}, "finish_reason": None}]}
+    events = [json.dumps(event), *wires[1].stream.data, "[DONE]"]
+    return [wires[0], wires[1].with_events(events)]
+
+
+def _half_a_fox(body: dict[str, Any]) -> None:
+    body["choices"][0]["message"]["content"] = '{"animal": "fox", "count": 1.5}'
+    body["choices"][0]["finish_reason"] = "stop"
 
 
 def _judge_object(wires: Wires) -> list[str]:
@@ -155,6 +218,20 @@ FORMATS = (
         judge=_judge_schema,
         damages=(edited("the answer becomes prose", _prose),),
         refusable=True,
+    ),
+    Check(
+        name="json_schema_of_fields_is_obeyed_in_streams_too",
+        title="a schema of two fields binds a stream as it binds one piece, or is refused",
+        collect=_in_both,
+        judge=_judge_record,
+        damages=(
+            edited("an integer becomes a fraction", _half_a_fox),
+            Damage(what="prose comes before the object of the stream", apply=_prose_in_the_stream),
+        ),
+        needs=("stream",),
+        refusable=True,
+        cost_requests=2,
+        cost_tokens=140,
     ),
     Check(
         name="tools_are_rendered_or_refused",

@@ -65,7 +65,7 @@ class FaultTransport(Transport):
         return Answer(told.status, {"content-type": told.kind}, told.body)
 
     async def _from_upstream(self, method, path, content, headers, timeout_s):
-        name = (method, path, content)
+        name = (method, path, content, (headers or {}).get("Content-Type"))
         self.times[name] += 1
         key = (*name, self.times[name])
         if key not in self.upstream.kept:

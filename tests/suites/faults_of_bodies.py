@@ -48,7 +48,7 @@ def content_logprobs(body):
 
 def shifted_logprobs(body):
     entries = content_logprobs(body)
-    values = [-3.0, *(entry["logprob"] for entry in entries)]
+    values = [-9.0, *(entry["logprob"] for entry in entries)]
     for entry, value in zip(entries, values, strict=False):
         entry["logprob"] = value
 

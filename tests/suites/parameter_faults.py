@@ -168,7 +168,7 @@ def higher_when_sampled(path, asked, told):
 
 
 def drawn_first(path, asked, told):
-    """The drawn token stands first among its alternatives, and the last of them is left out."""
+    """The drawn token stands first among its alternatives, in the place of the likeliest."""
     sampled = path == CHAT and asked and asked.get("temperature") and asked.get("top_logprobs")
     if not sampled or told.status != 200 or is_stream(told):
         return told
@@ -177,7 +177,7 @@ def drawn_first(path, asked, told):
         for entry in body["choices"][0]["logprobs"]["content"]:
             tops = [top for top in entry["top_logprobs"] if top["token"] != entry["token"]]
             drawn = {k: entry[k] for k in ("token", "logprob", "bytes")}
-            entry["top_logprobs"] = [drawn, *tops][: asked["top_logprobs"]]
+            entry["top_logprobs"] = [drawn, *tops[1:]]
 
     return one_shot(told, edit)
 
@@ -224,12 +224,20 @@ FAULTS = (
         "prompt_tokens_equal_the_tokenizer[system_and_turns]",
         ask=on_path(CHAT, no_system),
     ),
-    fault("n ignored", "n_gives_so_many_choices", "n_is_zero", ask=without("n")),
+    fault(
+        "n ignored",
+        "n_streams_every_choice",
+        "n_gives_so_many_choices",
+        "n_is_zero",
+        ask=without("n"),
+    ),
     fault("logit_bias ignored", "logit_bias_matters", ask=without("logit_bias")),
     fault("top_k ignored", "top_k_matters", ask=without("top_k")),
     fault("min_p ignored", "min_p_matters", ask=without("min_p")),
     fault(
         "response_format ignored",
+        "json_schema_of_fields_is_obeyed_in_streams_too",
+        "unknown_response_format_in_a_stream",
         "json_object_is_an_object",
         "json_schema_is_obeyed",
         "unknown_response_format",
@@ -240,6 +248,8 @@ FAULTS = (
     fault("500 on logit_bias", "logit_bias_matters", tell=failing_on("logit_bias")),
     fault(
         "500 on response_format",
+        "json_schema_of_fields_is_obeyed_in_streams_too",
+        "unknown_response_format_in_a_stream",
         "json_object_is_an_object",
         "json_schema_is_obeyed",
         "unknown_response_format",
@@ -260,21 +270,47 @@ FAULTS = (
         "zero_alternatives_leave_the_logprobs",
         ask=on_path(CHAT, zero_is_none),
     ),
-    fault("value after sampling", "sampled_tokens_have_one_value", tell=higher_when_sampled),
+    fault(
+        "value after sampling",
+        "sampled_values_are_probabilities",
+        "sampled_tokens_have_one_value",
+        tell=higher_when_sampled,
+    ),
     fault(
         "bytes of the next token",
+        "logprobs_end_where_a_stop_string_cuts",
+        "logprobs_stay_with_text_that_was_held_back",
         "tokens_within_a_character",
         "bytes_spell_their_token",
         "tokens_spell_the_answer",
         tell=on_one_shot(bytes_of_the_next),
     ),
-    fault("ids one short", "ids_spell_the_answer", tell=on_one_shot(ids_one_short)),
+    fault(
+        "ids one short",
+        "logprobs_end_where_a_stop_string_cuts",
+        "logprobs_stay_with_text_that_was_held_back",
+        "ids_spell_the_answer",
+        tell=on_one_shot(ids_one_short),
+    ),
     fault(
         "logprobs of completions as of chats",
+        "completion_chunks_come_with_their_own_logprobs",
+        "echo_comes_with_the_prompts_logprobs",
         "logprobs_have_their_own_shape",
         tell=completions_told(as_chat),
     ),
-    fault("echo ignored", "echo_gives_the_prompt", ask=without_on(COMPLETIONS, "echo")),
-    fault("completion begins late", "stream_equals_one_shot", tell=first_piece_lost),
+    fault(
+        "echo ignored",
+        "echo_comes_with_the_prompts_logprobs",
+        "echo_gives_the_prompt",
+        ask=without_on(COMPLETIONS, "echo"),
+    ),
+    fault(
+        "completion begins late",
+        "completion_chunks_come_with_their_own_logprobs",
+        "echo_comes_with_the_prompts_logprobs",
+        "stream_equals_one_shot",
+        tell=first_piece_lost,
+    ),
     fault("beginning repeated in streams", "begun_answer_goes_on_alike", tell=prefix_in_streams),
 )

@@ -66,6 +66,7 @@ FAULTS = (
     ),
     fault(
         "finishes twice",
+        "logprobs_end_where_a_stop_string_cuts",
         "finish_reason_comes_once",
         "stream_gives_the_same",
         tell=on_chat_stream(finish_twice),
@@ -86,7 +87,6 @@ FAULTS = (
     ),
     fault(
         "says stop in streams",
-        "begun_answer_goes_on_alike",
         "cut_answer",
         "nothing_is_held_back_for_a_stop_that_never_comes",
         "nothing_spills_when_reasoning_is_cut",
@@ -108,6 +108,7 @@ FAULTS = (
     fault("wrong total", "usage_adds_up", tell=on_one_shot(more_total_tokens)),
     fault(
         "one token too many",
+        "stop_token_ids_matter",
         "ids_spell_the_answer",
         "usage_adds_up",
         "stream_tells_the_same_usage",
@@ -152,6 +153,8 @@ FAULTS = (
     ),
     fault(
         "logprobs of a retracted run",
+        "logprobs_end_where_a_stop_string_cuts",
+        "logprobs_stay_with_text_that_was_held_back",
         "tokens_within_a_character",
         "tokens_spell_the_answer",
         "stream_gives_the_same",
@@ -172,7 +175,13 @@ FAULTS = (
         tell=shifted_prompt_logprobs,
     ),
     fault("seed ignored", "seed_is_a_text", "seed_repeats", ask=without("seed")),
-    fault("stop ignored", *STOPS, "stop_is_a_number", ask=without("stop")),
+    fault(
+        "stop ignored",
+        "logprobs_end_where_a_stop_string_cuts",
+        *STOPS,
+        "stop_is_a_number",
+        ask=without("stop"),
+    ),
     fault("top_p ignored", "top_p_matters", "top_p_above_one", ask=without("top_p")),
     fault(
         "penalties ignored",
@@ -191,6 +200,10 @@ FAULTS = (
     ),
     fault(
         "logprobs ignored",
+        "logprobs_end_where_a_stop_string_cuts",
+        "logprobs_stay_with_text_that_was_held_back",
+        "chunks_come_with_their_own_logprobs",
+        "sampled_values_are_probabilities",
         "zero_alternatives_leave_the_logprobs",
         "tokens_within_a_character",
         "alternatives_are_the_likeliest",
@@ -205,7 +218,13 @@ FAULTS = (
         "too_many_top_logprobs",
         ask=without("logprobs", "top_logprobs"),
     ),
-    fault("tool_choice ignored", "tool_choice_none_forbids", ask=without("tool_choice")),
+    fault(
+        "tool_choice ignored",
+        "tool_choice_required_calls",
+        "tool_choice_by_name_calls",
+        "tool_choice_none_forbids",
+        ask=without("tool_choice"),
+    ),
     fault("newer limit ignored", "max_completion_tokens_is_obeyed", ask=default_cap),
     fault("hidden cap", "no_hidden_limit", ask=hidden_cap, tell=on_chat(says_stop)),
     fault("last turn only", "earlier_turns_are_rendered", ask=messages_changed(last_turn)),
@@ -220,6 +239,9 @@ FAULTS = (
     fault("prompt cut in silence", "prompt_at_the_limit", ask=cut_prompt),
     fault(
         "500 on malformed JSON",
+        "body_is_null",
+        "body_is_a_text",
+        "get_of_a_path_for_post",
         "malformed_json",
         "empty_body",
         "body_is_no_object",

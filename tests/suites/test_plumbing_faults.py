@@ -10,23 +10,31 @@ from pathlib import Path
 import httpx
 import pytest
 from fault_transport import FaultTransport, Upstream
+from faults_beside_text import FAULTS as BESIDE_FAULTS
 from parameter_faults import FAULTS as PARAMETER_FAULTS
 from plumbing_faults import FAULTS as PLUMBING_FAULTS
 
 from fidelity.checks.conformance import measured
 from fidelity.checks.conformance_wire import Line
 from fidelity.checks.plumbing_admission import LOAD, OVERFLOWS, overflow
+from fidelity.checks.plumbing_alignment import ALIGNMENT
 from fidelity.checks.plumbing_alternatives import ALTERNATIVES
+from fidelity.checks.plumbing_arrays import ARRAYS
+from fidelity.checks.plumbing_choices import SEVERAL
 from fidelity.checks.plumbing_completions import COMPLETIONS
 from fidelity.checks.plumbing_counts import COUNTS
+from fidelity.checks.plumbing_extensions import EXTENSIONS
 from fidelity.checks.plumbing_formats import FORMATS
 from fidelity.checks.plumbing_history import HISTORY
 from fidelity.checks.plumbing_limits import ENDS, STOPS
 from fidelity.checks.plumbing_logprobs import LOGPROBS
 from fidelity.checks.plumbing_parameters import PARAMETERS
+from fidelity.checks.plumbing_probabilities import PROBABILITIES
 from fidelity.checks.plumbing_refusals import REFUSALS
 from fidelity.checks.plumbing_sampling import SAMPLING
 from fidelity.checks.plumbing_shape import SHAPES, STREAMS
+from fidelity.checks.plumbing_statuses import STATUSES
+from fidelity.checks.plumbing_tool_choice import TOOL_CHOICE
 from fidelity.checks.plumbing_tools import REASONING, TOOLS
 from fidelity.checks.plumbing_twins import TWINS
 from fidelity.dialects.engine import ENGINE
@@ -37,11 +45,12 @@ from fidelity.endpoint.server_calls import Server
 from fidelity.probes.probe import Ask
 from fidelity.words import Traffic
 
-FAULTS = (*PLUMBING_FAULTS, *PARAMETER_FAULTS)
+FAULTS = (*PLUMBING_FAULTS, *PARAMETER_FAULTS, *BESIDE_FAULTS)
 ROOT = Path(__file__).parents[2]
 CHECKS = (
     *(*SHAPES, *STREAMS, *COUNTS, *ENDS, *STOPS, *TWINS, *TOOLS, *REASONING, *HISTORY),
     *(*SAMPLING, *PARAMETERS, *FORMATS, *LOGPROBS, *ALTERNATIVES, *COMPLETIONS, *REFUSALS, *LOAD),
+    *(*ALIGNMENT, *ARRAYS, *SEVERAL, *PROBABILITIES, *EXTENSIONS, *TOOL_CHOICE, *STATUSES),
     *(overflow(name, 32_768, "quick") for name in OVERFLOWS),
 )
 
