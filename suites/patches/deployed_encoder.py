@@ -6,6 +6,7 @@ request's word against it, and the encoder behind both.
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,7 +61,8 @@ async def _prompts(
         name="engine", launch=(*words, "--device", "cpu", "--kernels", "torch", *flags), cwd=ROOT
     )
     redactor = Redactor()
-    environ = {"PATH": os.defpath, "OMP_NUM_THREADS": "1"}
+    packages = os.pathsep.join(filter(None, sys.path))  # where this process finds them
+    environ = {"PATH": os.defpath, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"}
     server = await launch(spec, extra=(), environ=environ, log_path=None, redactor=redactor)
     transport = Transport(server.command.root_url, redactor=redactor)
     try:
