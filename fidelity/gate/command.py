@@ -75,6 +75,7 @@ class Gate:
         self._margin = self.config.gate.effect_margin
         self._command = self.config.gate.microtest_command
         self._stored: stored.Baseline | None = None
+        self._ruled: frozenset[str] = frozenset()
 
     def run(self) -> Told:
         """Answer every question of the gate."""
@@ -111,6 +112,7 @@ class Gate:
         microtests = [p.microtest for c in configs for p in c.patches.values() if p.microtest]
         rules = rule_changes(self._repository, changes, self._config_name, microtests)
         bent = [rule.change for rule in rules if rule.change.path == rule.name]
+        self._ruled = frozenset(change.path for change in bent)
         accepted = self._order.accept_rule
         change = self._baseline_change(changes)
         if change is not None:
@@ -202,7 +204,8 @@ class Gate:
                 duration_s=result.duration_s,
             )
         )
-        strictness = Strictness(self._repository, runner, self._order.accept_loosened)
+        accepted = self._order.accept_loosened
+        strictness = Strictness(self._repository, runner, accepted, self._ruled)
         found.items += strictness.judge(touched, result)
         old = kept.microtests.get(patch.name)
         found.items += stored.compare_microtest(touched, result, old, self._margin)

@@ -19,7 +19,7 @@ _SECTIONS = {
     "setup.cfg": (("tool:pytest",), ("options.entry_points", "pytest11")),
     "tox.ini": (("pytest",),),
 }
-_IMPORTED = sys.stdlib_module_names - {"test"} | {
+IMPORTED_FIRST = sys.stdlib_module_names - {"test"} | {
     *("pytest", "_pytest", "pluggy", "sitecustomize", "usercustomize"),
     *("fidelity", "hypothesis", "torch", "numpy"),
 }
@@ -57,7 +57,7 @@ class PytestFiles:
         is_module = path.name in {f"{name}.py", "__init__.py"} and len(path.parts) <= 2
         if (
             not is_module
-            or name not in _IMPORTED
+            or name not in IMPORTED_FIRST
             or self._repository.at_base(str(path)) is not None
         ):
             return ""
