@@ -25,7 +25,9 @@ _TEXTS = ("NAME", "KIND", "RUNG", "REPORT", "TRIGGER")
 class Fault:
     """What a fault file declares.
 
-    `suites`: stems of the suite files expected to see it; `twins`: names of the twins in them.
+    `suites`: stems of the suite files expected to see it; `twins`: names of the twins in them;
+    `faint_suites`, `faint_twins`: those that it reaches so faintly that a quick run need not decide
+    them: they turn red or stay undecided, and never pass.
     """
 
     name: str
@@ -37,13 +39,15 @@ class Fault:
     suites: tuple[str, ...]
     launch: tuple[str, ...]
     twins: tuple[str, ...]
+    faint_suites: tuple[str, ...]
+    faint_twins: tuple[str, ...]
     path: Path
     module: ModuleType
 
     def as_dict(self) -> dict[str, Any]:
         """Return the declared fields, for `python -m engine faults --json`."""
         fields = ("name", "kind", "rung", "report", "trigger", "patch", "suites", "launch", "twins")
-        return {field: getattr(self, field) for field in fields}
+        return {field: getattr(self, field) for field in (*fields, "faint_suites", "faint_twins")}
 
 
 def fault_names() -> list[str]:
@@ -130,6 +134,8 @@ def _read(module: ModuleType, path: Path) -> Fault:
         suites=tuple(sorted(module.SUITES)),
         launch=tuple(getattr(module, "LAUNCH", ())),
         twins=tuple(sorted(getattr(module, "TWINS", ()))),
+        faint_suites=tuple(sorted(getattr(module, "FAINT_SUITES", ()))),
+        faint_twins=tuple(sorted(getattr(module, "FAINT_TWINS", ()))),
         path=path,
         module=module,
     )

@@ -20,18 +20,19 @@ REPORT = "https://github.com/ROCm/aiter/pull/4711"
 TRIGGER = "the prompt has 3 modulo 4 tokens; what lies beyond the sliding window is lost to it"
 PATCH = None
 # The suites that ask for facts from beyond the window at lengths of every residue. The others ask
-# inside the window, or at few lengths: of these, two meet 3 modulo 4 in the shipped vocabulary.
+# inside the window, or at few lengths: of these, one meets 3 modulo 4 in the shipped vocabulary.
 SUITES = {
     "test_abort_then_followup",
     "test_context_gain",
-    "test_continuation",  # all long histories have 2,047 tokens
     "test_no_cross_conversation_leak",  # some conversations do, and lose their own facts
     "test_multi_turn_recall",
     "test_needle_sweep",
-    "test_stateful",  # pages that such a request fills are read by others from the cache
     # a text decoded after a prompt of one residue is prefilled as a prompt of another
     "test_twins_phases",
 }
+# pages that such a request fills are read by others from the cache; the same script in other words
+# has other lengths, so that it does not always show again
+FAINT_SUITES = {"test_stateful"}
 
 
 def install(engine: Any) -> None:

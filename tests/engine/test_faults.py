@@ -43,10 +43,11 @@ def test_every_fault_declares_the_contract() -> None:
     }
     for fault in list_faults():
         fields = ["name", "kind", "rung", "report", "trigger", "patch", "suites", "launch", "twins"]
-        assert list(fault) == fields
+        assert list(fault) == [*fields, "faint_suites", "faint_twins"]
         assert fault["report"].startswith("https://github.com/")
         assert fault["suites"]
-        assert set(fault["suites"]) <= SUITE_STEMS
+        assert {*fault["suites"], *fault["faint_suites"]} <= SUITE_STEMS
+        assert not set(fault["suites"]) & set(fault["faint_suites"])
         assert load_fault(fault["name"]).path.stem == fault["name"]
 
 
