@@ -51,6 +51,7 @@ def _scores(
         q_at = (t * heads + h)[:, None] * dim + d[None, :]
         q = tl.load(q_ptr + q_at, mask=(h < heads)[:, None] & inside[None, :], other=0.0)
         dots = tl.dot(to_bf16(keys, EMULATE), tl.trans(to_bf16(q, EMULATE)))
+        dots = tl.where((h < heads)[None, :], dots, 0.0)  # 0 x Inf of a head that is not there
         dots = tl.where(dots > 0, dots, tl.where(dots == dots, 0.0, dots))  # a relu that keeps NaN
         w = tl.load(weights_ptr + t * weight_stride + h, mask=h < heads, other=0.0)
         made = tl.sum(dots * w.to(tl.float32)[None, :], axis=1)

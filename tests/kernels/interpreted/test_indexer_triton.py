@@ -9,7 +9,7 @@ from tests.kernels.interpreted.paged import decode_batch
 FORMATS = ("fp32", "bf16", "fp8", "fp8,block", "fp4", "fp4,row", "int4", "int4,block,rotate")
 
 
-def both(device, text, lengths, heads, topk, randn, *, tie=False, m=4):
+def both(device, text, lengths, heads, topk, randn, *, tie=False, infinite=False, m=4):
     made = []
     dim, entries = 64, max(lengths) // m
     q, weights = randn(len(lengths), heads, dim), randn(len(lengths), heads)
@@ -17,6 +17,8 @@ def both(device, text, lengths, heads, topk, randn, *, tie=False, m=4):
     if tie:
         rows[:, ::2] = rows[:, :1]
         rows[:, 5] = float("nan")
+    if infinite:  # each head scores the sixth entry with Inf
+        rows[:, 5, 0], q[:, :, 0], weights = float("-inf"), -1.0, weights.abs()
     for place in ("cpu", device):
         batch, pages = decode_batch(lengths, 16, place)
         keys = IndexKeys(parse_format(text, dim))
@@ -41,3 +43,9 @@ def test_the_kernel_selects_what_its_arithmetic_does(device, randn, text):
 def test_ties_and_nan_follow_the_total_order(device, randn, topk, heads):
     near, far = both(device, "fp32", [300, 40], heads, topk, randn, tie=True)
     assert torch.equal(near, far)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # numpy's 0 x Inf
+def test_heads_that_are_padded_make_no_nan_of_an_infinite_score(device, randn):
+    near, far = both(device, "bf16", [300, 40], 3, 1, randn, infinite=True)
+    assert near.tolist() == far.tolist() == [[5], [5]]
