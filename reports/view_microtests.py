@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from fidelity.microtests.findings import SUITE, counted, number_of
-from fidelity.microtests.results import Curve, PatchReport
+from fidelity.microtests.results import Curve, PatchReport, Scope
 from fidelity.records import Finding
 from fidelity.words import Ladder, PatchVerdict, Question
 from reports.view_journal import Journal
@@ -245,6 +245,12 @@ def _ladder(reports: Sequence[PatchReport]) -> LadderChart:
     )
 
 
+def _of_data(scope: Scope) -> str:
+    parts = [] if scope.seed is None else [f"seed {scope.seed}"]
+    parts += [f"sha256 of what was read {scope.contents[:12]}"] if scope.contents else []
+    return ", ".join(parts)
+
+
 def _card(finding: Finding, report: PatchReport) -> PatchCard:
     scope = report.scope
     questions = (Question.IMPLEMENTATION, Question.FORMAT)
@@ -257,9 +263,9 @@ def _card(finding: Finding, report: PatchReport) -> PatchCard:
         reason=one_line(report.reason, 600),
         numbers=tuple(text for question in questions if (text := number_of(report, question))),
         scope=(
-            Fact(name="Code", value=scope.code[:12], note="sha256 of the patch's files"),
+            Fact(name="Code", value=scope.code[:12], note="sha256 of what ran and judged"),
             Fact(name="Formats", value=one_line(scope.dtype, 200)),
-            Fact(name="Data", value=scope.data),
+            Fact(name="Data", value=scope.data, note=_of_data(scope)),
             Fact(name="Device", value=scope.device),
             Fact(name="Shapes", value=plural(len(scope.shapes), "shape")),
         ),

@@ -1,18 +1,30 @@
 """What is written down of one patch: its checks, its verdict, and the scope in which both hold."""
 
+import hashlib
+from urllib.parse import quote
+
 import msgspec
 
 from fidelity.words import Ladder, PatchVerdict, Question
 
 SCHEMA_VERSION = 1
 SYNTHETIC, HARVESTED = "synthetic", "harvested"
+_LONGEST_VALUE = 80
+
+
+def file_words(value: str) -> str:
+    """Return a value as part of a file's name: it neither leaves the folder nor is too long."""
+    words = quote(value, safe=",=")
+    if len(words) <= _LONGEST_VALUE:
+        return words
+    return f"{words[:_LONGEST_VALUE]}-{hashlib.sha256(value.encode()).hexdigest()[:12]}"
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """What a verdict holds for. It expires when any of these changes."""
 
     code: str
-    """sha256 over the source files of the patch."""
+    """sha256 over the source files that ran and that judged."""
     dtype: str
     """Declared format, in words."""
     shapes: tuple[str, ...]
@@ -21,6 +33,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Where the inputs come from: "synthetic", a checkpoint, a dump."""
     device: str
     """Device name and the versions of what computes on it."""
+    seed: int | None = None
+    """Of the synthetic inputs; None where nothing was drawn from one."""
+    contents: str = ""
+    """sha256 over the checkpoint and the dumps that were read; "" for none."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +96,9 @@ class PatchReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stem(self) -> str:
-        """Name of its file: each patch has one verdict a source."""
-        return self.name if self.source == SYNTHETIC else f"{self.name}.{self.source}"
+        """Name of its file: each patch has one verdict a value and source."""
+        own = f"{self.name}={file_words(self.value)}" if self.value else self.name
+        return own if self.source == SYNTHETIC else f"{own}.{self.source}"
 
     @property
     def title(self) -> str:

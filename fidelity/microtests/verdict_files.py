@@ -1,4 +1,4 @@
-"""Verdicts on disk, one JSON file a patch; each expires when its scope changes.
+"""Verdicts on disk, one JSON file a patch, value and source; each expires when its scope changes.
 
 folder = Path("runs/patches")
 save(report, folder)
@@ -50,7 +50,7 @@ def load(folder: Path, name: str, scope: Scope) -> Kept:
 
     Args:
         folder: of the verdicts.
-        name: of the patch; `PatchReport.stem` for the verdict on harvested inputs.
+        name: `PatchReport.stem`: of the patch, its value and the source of its inputs.
         scope: the present one.
 
     Raises:
@@ -81,10 +81,12 @@ def expiry(then: Scope, now: Scope) -> str:
     A verdict over more shapes than are asked for now still holds for these.
     """
     changed = ["code changed"] if then.code != now.code else []
-    for field in ("dtype", "data", "device"):
+    for field in ("dtype", "data", "device", "seed"):
         before, after = getattr(then, field), getattr(now, field)
         if before != after:
             changed.append(f"{field} was {before}, is {after}")
+    if then.contents != now.contents:
+        changed.append("the contents of the checkpoint or dumps changed")
     new = sorted(set(now.shapes) - set(then.shapes))
     if new:
         changed.append(f"shapes not measured then: {', '.join(new[:3])}")
@@ -92,13 +94,13 @@ def expiry(then: Scope, now: Scope) -> str:
 
 
 def code_hash(files: Sequence[Path]) -> str:
-    """sha256 over the contents of these files, in the order of their names.
+    """sha256 over the contents of these files, in the order of their paths.
 
     Raises:
         JournalError: one of them cannot be read.
     """
     digest = hashlib.sha256()
-    for path in sorted(set(files), key=lambda path: path.name):
+    for path in sorted(set(files), key=lambda path: path.as_posix()):
         try:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         except OSError as error:

@@ -37,13 +37,9 @@ from fidelity.tensors.checks import called, differs_check
 from fidelity.tensors.compounding import Declared
 from fidelity.tensors.patch import device_label
 from fidelity.words import PatchVerdict, Question
+from suites.patches.expiry import code_of, contents_of, device_words
 from suites.patches.whole_model import held_whole, whole_model_checks
 
-KERNELS = Path(kernels.__file__).parent
-SHARED = (
-    *("batch.py", "checks.py", "expert_parts.py", "prepared.py", "fp4.py", "fp8_rows.py"),
-    *("gpu/launch.py", "gpu/rounding.py", "gpu/fp4.py"),
-)
 NEEDS = (Question.IMPLEMENTATION, Question.FORMAT, Question.PROOF)
 
 
@@ -60,6 +56,8 @@ class Examination:
         self.device = torch.device(settings.device)
         self.seed = settings.seed
         self.checkpoint = held_whole(settings.checkpoint)
+        given = (settings.checkpoint, settings.inputs if source == HARVESTED else None)
+        self._read = dict.fromkeys([self.checkpoint, *(path for path in given if path is not None)])
         self._values = tuple(
             value
             for text in settings.patch
@@ -78,8 +76,7 @@ class Examination:
 
     def code(self) -> list[Path]:
         """Return the files whose change ends the verdict's life."""
-        own = (f"{self.name}.py", f"gpu/{self.name}.py", "table.py")
-        return [path for part in (*own, *SHARED) if (path := KERNELS / part).is_file()]
+        return list(code_of(self.name))
 
     def patch(
         self,
@@ -250,7 +247,9 @@ class Examination:
             dtype=joined("dtype") or "no numbers",
             shapes=tuple(sorted({shape for scope in scopes for shape in scope.shapes})),
             data=joined("data") or self.data,
-            device=joined("device") or device_label(self.device),
+            device=device_words(joined("device") or device_label(self.device), self.device),
+            seed=self.seed,
+            contents=contents_of(*self._read),
         )
 
 

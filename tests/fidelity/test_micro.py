@@ -93,14 +93,14 @@ def test_each_verdict_has_its_exit_code_outcome_and_line(checkout, capfd, verdic
     assert isinstance(manifest, Manifest)
     assert manifest.command == ("fidelity", "micro")
     assert isinstance(finding, Finding)
-    assert (finding.claim, finding.outcome) == ("patches/p", outcome)
+    assert (finding.claim, finding.outcome) == ("patches/p=int4,row", outcome)
     assert isinstance(state, PatchState)
     assert state.calls == 7
     assert isinstance(last, Verdict)
     assert last.exit_code == code
     case = ET.parse("runs/latest/junit.xml").getroot().find("testsuite/testcase")  # noqa: S314
     assert case is not None
-    assert case.get("name") == "p"
+    assert case.get("name") == "p=int4,row"
     assert "because" in Path("runs/latest/report.html").read_text()
 
 

@@ -72,6 +72,8 @@ def test_a_verdict_is_kept_until_its_scope_changes(tmp_path):
         ("dtype", "fp16", "dtype was bf16, is fp16"),
         ("data", "a dump", "data was synthetic, is a dump"),
         ("device", "H200", "device was cpu, is H200"),
+        ("seed", 7, "seed was None, is 7"),
+        ("contents", "c", "the contents of the checkpoint or dumps changed"),
         ("shapes", ("x[4]", "x[9]"), r"shapes not measured then: x[9]"),
     ):
         assert expiry(SCOPE, msgspec.structs.replace(SCOPE, **{field: value})) == words
@@ -99,6 +101,32 @@ def test_the_hash_follows_contents_and_names(tmp_path):
     assert code_hash([a, b]) != first
     with pytest.raises(JournalError, match="cannot be read"):
         code_hash([Path(tmp_path / "none.py")])
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    paths = [tmp_path / folder / "a.py" for folder in "abcdefgh"]
+    for number, path in enumerate(paths):
+        path.parent.mkdir()
+        path.write_text(str(number))
+    assert len({code_hash([*paths[n:], *paths[:n]]) for n in range(8)}) == 1
+    paths[0].write_text("1")
+    swapped = code_hash(paths)
+    paths[0].write_text("0")
+    assert code_hash(paths) != swapped
+
+
+def test_each_value_and_source_of_a_patch_has_a_file_of_its_own(tmp_path):
+    report = judge("p", SCOPE, [GOOD], needs=())
+    values = ("", "int4,row", "int4", "a/../../b", "..", "x" * 300, "x" * 299 + "y", "é \n")
+    found = [
+        save(msgspec.structs.replace(report, value=value, source=source), tmp_path / "v")
+        for value in values
+        for source in ("synthetic", "harvested")
+    ]
+    assert len(set(found)) == 2 * len(values)
+    assert {path.resolve().parent for path in found} == {(tmp_path / "v").resolve()}
+    assert found[2].name == "p=int4,row.json"
+    assert max(len(path.name) for path in found) < 130
 
 
 def test_microtests_have_settings_of_their_own():
