@@ -8,6 +8,9 @@ from fidelity.deployment.deployment import Deployment
 from fidelity.triage.conversation import Conversation
 from fidelity.triage.desk import Desk, Mode, Try
 
+ONLY_STREAMED = "only streamed"
+"""Begins the answer to the question of streams where the stream is at fault."""
+
 
 class Answered(StrEnum):
     """What a question came to."""

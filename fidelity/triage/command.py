@@ -182,7 +182,12 @@ async def _inquire(
     try:
         return await inquiry.run()
     except Spent as spent:
-        bound = str(spent) or f"{order.requests} requests or {order.seconds:g} s"
+        if cap := str(spent).replace("--fidelity-", "--"):
+            raise HarnessError(
+                f"the chat cannot be replayed within the caps of the run: {cap}, or let the file"
+                " ask for a smaller max_tokens"
+            ) from None
+        bound = f"{order.requests} requests or {order.seconds:g} s"
         raise HarnessError(
             f"a bound was reached before the chat was replayed ({bound}): raise --requests or"
             " --seconds"

@@ -9,7 +9,9 @@ from fidelity.errors import ConfigError
 
 Message = Mapping[str, Any]
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+RESULTS = ("tool", "function")
+"""Roles of what a tool gave back; the second is the older API's."""
 SAMPLING = frozenset(
     {
         "temperature",
@@ -21,10 +23,16 @@ SAMPLING = frozenset(
         "repetition_penalty",
     }
 )
+_NEUTRAL: Mapping[str, tuple[float, ...]] = {
+    **dict.fromkeys(SAMPLING, (0,)),
+    **dict.fromkeys(("top_p", "repetition_penalty"), (1,)),
+    "top_k": (-1, 0),
+}
+"""With these values a field changes nothing; logs hold the defaults of all."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _OURS = frozenset(
     {
-        *("model", "messages", "tools", "stream", "stream_options", "n", "rid", "user", "seed"),
+        *("model", "messages", "tools", "stream", "stream_options", "n", "rid", "user"),
         *("logprobs", "top_logprobs", "prompt_logprobs", "return_token_ids", "expect", "reject"),
         *("request_id", "echo", *_LIMITS),
     }
@@ -46,6 +54,7 @@ class Conversation:
         tools: offered with them.
         params: further body fields, sampling included.
         max_tokens: of the answer.
+        stream: it asks for its answer as a stream; the API's default is one piece.
         seen: the answer that was recorded behind the last message, "" when there is none.
         expect: texts that the file itself says must be in the answer.
         reject: texts that must not be.
@@ -56,6 +65,7 @@ class Conversation:
     tools: tuple[Message, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     max_tokens: int = DEFAULT_ANSWER_TOKENS
+    stream: bool = False
     seen: str = ""
     expect: tuple[str, ...] = ()
     reject: tuple[str, ...] = ()
@@ -69,7 +79,8 @@ class Conversation:
     @property
     def names_sampling(self) -> bool:
         """True when it says how its answer was sampled, other than greedily."""
-        return bool(self.params.get("temperature"))
+        given = {name: self.params[name] for name in SAMPLING if name in self.params}
+        return any(value not in _NEUTRAL[name] for name, value in given.items())
 
     @property
     def context(self) -> tuple[Message, ...]:
@@ -94,6 +105,8 @@ class Conversation:
             body["tools"] = [dict(tool) for tool in self.tools]
         body |= self.params
         body["max_tokens"] = self.max_tokens
+        if self.stream:
+            body["stream"] = True
         if self.expect:
             body["expect"] = list(self.expect)
         if self.reject:
@@ -153,14 +166,22 @@ def conversation_of(body: Mapping[str, Any], where: str) -> Conversation:
         messages=messages,
         tools=tuple(tools),
         params=_without_keys(params, withheld),
-        max_tokens=limit
-        if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
-        else DEFAULT_ANSWER_TOKENS,
+        max_tokens=_answer_tokens(limit, where),
+        stream=body.get("stream") is True,
         seen=seen,
         expect=_texts(body, "expect", where),
         reject=_texts(body, "reject", where),
         withheld=tuple(withheld),
     )
+
+
+def _answer_tokens(limit: Any, where: str) -> int:
+    """Return the limit of an answer; none and those below 1 mean "no limit" to servers."""
+    if limit is None:
+        return DEFAULT_ANSWER_TOKENS
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise ConfigError(f"{where}: max_tokens is {str(limit)[:40]!r}, no whole number")
+    return limit if limit > 0 else DEFAULT_ANSWER_TOKENS
 
 
 TOO_DEEP = f"nested more than {MOST_LEVELS} levels deep"
@@ -232,10 +253,10 @@ def _check_tool_results(messages: Sequence[Message], where: str) -> None:
     called: set[str] = set()
     for number, message in enumerate(messages, start=1):
         called |= {str(call.get("id")) for call in message.get("tool_calls") or ()}
-        if message["role"] == "tool" and str(message.get("tool_call_id")) not in called:
+        answers = message.get("tool_call_id") if message["role"] == "tool" else None
+        if answers is not None and str(answers) not in called:
             raise ConfigError(
-                f"{where}: message {number} answers tool call"
-                f" {str(message.get('tool_call_id'))[:80]!r},"
+                f"{where}: message {number} answers tool call {str(answers)[:80]!r},"
                 " which no message before it makes"
             )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fidelity.statistics.stats import clopper_pearson_upper
-from fidelity.triage.answers import Answer, Answered
+from fidelity.triage.answers import ONLY_STREAMED, Answer, Answered
 from fidelity.triage.desk import Mode, Tally
 from fidelity.words import Blame
 
@@ -16,6 +16,8 @@ class Where(StrEnum):
     RENDERING = "lost in rendering"
     ATTENTION = "lost in attention"
     CACHE = "lost in the prefix cache"
+    STREAM = "lost in the stream"
+    ONE_PIECE = "lost in the answer in one piece"
     REASONING = "lost in reasoning"
     SAMPLING = "lost in sampling"
     MODEL_LIMIT = "model limit"
@@ -57,6 +59,15 @@ SUSPECTS = {
         "the prefix cache: what a hit restores, its locks, its eviction",
         "a host tier or a transfer that hands pages back",
     ),
+    Where.STREAM: (
+        "the streaming detokenizer: what it holds back of a character in several tokens, or loses",
+        "a parser of tools or reasoning that works on deltas",
+        "a gateway that buffers, cuts or drops events",
+    ),
+    Where.ONE_PIECE: (
+        "what makes the whole answer: its detokenizer, the parsers of tools and reasoning",
+        "a gateway that rewrites or shortens bodies",
+    ),
     Where.REASONING: (
         "the template's handling of earlier reasoning, and the default thinking mode",
         "the reasoning parser, if the answer stands in what it cut away",
@@ -72,13 +83,18 @@ SUSPECTS = {
         "sampling that the chat does not name",
     ),
 }
+_WEAKNESS = (
+    "the model's own weakness over several turns or with tool results, which one short message does"
+    " not clear: `--stock` does"
+)
 _CLEARED = {
     "rendering": "the rendering",
     "cold": "the prefix cache",
     "length": "one residue of lengths",
     "reasoning": "the reasoning mode",
     "hop": "the hops",
-    "short": "the model's ability to answer it",
+    "short": "the model's ability to answer it in one message",
+    "stream": "the way of the answer, as a stream or in one piece",
 }
 
 
@@ -94,6 +110,15 @@ def not_reproduced(arms: dict[Mode, Tally]) -> Decision:
             blame=None,
             left=SUSPECTS[Where.UNDECIDED],
         )
+    for mode, tally in arms.items():
+        if not tally.judged:
+            why = next((one.why for one in tally.tries), "nothing was asked")
+            return Decision(
+                where=Where.UNDECIDED,
+                because=f"{mode}: no answer could be judged: {why}",
+                blame=None,
+                left=SUSPECTS[Where.UNDECIDED],
+            )
     bound = clopper_pearson_upper(0, judged)
     return Decision(
         where=Where.NOT_REPRODUCED,
@@ -116,6 +141,8 @@ def decide(arms: dict[Mode, Tally], answers: Sequence[Answer]) -> Decision:
         if answer.answered is Answered.CLEARED and answer.name in _CLEARED
     ]
     left = list(SUSPECTS[where])
+    if where is Where.ATTENTION and blame is Blame.UNKNOWN:
+        left.append(_WEAKNESS)
     greedy = arms.get(Mode.GREEDY)
     if where is not Where.SAMPLING and greedy is not None and greedy.failed:
         cleared.insert(0, f"sampling: greedily {greedy.words}")
@@ -138,6 +165,9 @@ def _where(arms: dict[Mode, Tally], answers: dict[str, Answer]) -> tuple[Where, 
     greedy, sampled = arms.get(Mode.GREEDY), arms.get(Mode.SAMPLED)
     if state.get("rendering") is Answered.POINTS:
         return Where.RENDERING, said["rendering"], Blame.DEPLOYMENT
+    if state.get("stream") is Answered.POINTS:
+        streamed = said["stream"].startswith(ONLY_STREAMED)
+        return Where.STREAM if streamed else Where.ONE_PIECE, said["stream"], Blame.DEPLOYMENT
     if state.get("stock") is Answered.CLEARED:
         return Where.MODEL_LIMIT, f"stock fails alike: {said['stock']}", Blame.MODEL_LIMIT
     if state.get("cold") is Answered.POINTS:

@@ -20,6 +20,9 @@ from fidelity.triage.judge import Judge, Judged
 from fidelity.words import Score
 
 REASONING_TOKENS = 4_096
+"""For an answer that was cut before it said anything."""
+_MORE_ROOM = 4
+"""Times as many tokens for an answer that was cut while it spoke."""
 _FOR_QUESTIONS = 80
 _REFUSED = frozenset({400, 404, 413, 422})
 """Of a chat that this server does not take: two turns of one role, a context that is too long."""
@@ -115,6 +118,8 @@ class Desk:
         self._deadline = time.monotonic() + most_seconds
         self._seed = seed
         self.requests = 0
+        self.room = 0
+        """Tokens that an answer needed which was cut; later ones have them from the start."""
         self._reserved = 0
 
     def reserve(self) -> None:
@@ -153,10 +158,10 @@ class Desk:
         """
         exchanges: list[Exchange] = []
         reply: Reply | None = None
-        limits = [answer_tokens or conversation.max_tokens, REASONING_TOKENS]
+        limit = answer_tokens or max(conversation.max_tokens, self.room)
         judged = Judged(failed=None, why="", score=Score.CUT)
         try:
-            for limit in limits:
+            while True:
                 reply = await self._send(
                     client or self.client,
                     conversation,
@@ -169,6 +174,10 @@ class Desk:
                 judged = self._judged(reply)
                 if judged.score is not Score.CUT or answer_tokens is not None:
                     break
+                if len(exchanges) > 1:
+                    judged = _cut_again(judged, reply)
+                    break
+                limit = self.room = _more_room(reply, limit)
         except TrafficRefused as cap:  # of the run as a whole, which binds like our own
             raise Spent(str(cap)) from cap
         except EndpointError as error:
@@ -209,6 +218,7 @@ class Desk:
             raise Spent
         self.requests += 1
         greedy = mode is Mode.GREEDY
+        drawn = not greedy and "seed" not in conversation.params  # else its own goes with `extra`
         params = {
             key: value
             for key, value in conversation.params.items()
@@ -225,7 +235,8 @@ class Desk:
             max_tokens=max_tokens,
             tools=conversation.tools,
             temperature=0.0 if greedy else temperature,
-            seed=self._seed + self.requests if self._seeded and not greedy else None,
+            stream=conversation.stream,
+            seed=self._seed + self.requests if self._seeded and drawn else None,
             stop=stop,
             thinking=thinking,
             extra=params,
@@ -288,6 +299,21 @@ class Desk:
             error=self._redactor.text(exchange.error),
             messages=tuple(self._redactor.json(message) for message in exchange.messages),
         )
+
+
+def _more_room(reply: Reply, limit: int) -> int:
+    """Return how many tokens an answer gets that was cut at its limit."""
+    if reply.text.strip() and not reply.tool_calls:
+        return max(limit, min(_MORE_ROOM * limit, REASONING_TOKENS))
+    return max(limit, REASONING_TOKENS)
+
+
+def _cut_again(judged: Judged, reply: Reply) -> Judged:
+    """Judge an answer that was cut again: one that spoke all the while had its chance."""
+    if not reply.text.strip():
+        return judged
+    why = f"with {reply.completion_tokens or 'more'} tokens it is {judged.why}"
+    return Judged(failed=True, why=why, score=Score.WRONG)
 
 
 def _failed_exchange(conversation: Conversation, question: str, error: EndpointError) -> Exchange:

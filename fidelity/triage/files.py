@@ -47,7 +47,7 @@ def write_files(
     if mode is Mode.GREEDY:
         script = {k: v for k, v in script.items() if k not in SAMPLING} | {"temperature": 0}
     url = f"{deployment.base_url}/chat/completions"
-    words = ["curl", "-sS", url, "-H", "Content-Type: application/json"]
+    words = ["curl", "-sSN" if chat.stream else "-sS", url, "-H", "Content-Type: application/json"]
     profile = settings.target.request
     for header, value in profile.headers.items():
         words += ["-H", f"{header}: {REDACTED if is_secret_name(header) else value}"]
@@ -82,7 +82,7 @@ def _body(chat: Conversation, mode: Mode, deployment: Deployment) -> bytes:
         max_tokens=chat.max_tokens,
         tools=chat.tools,
         temperature=0.0 if mode is Mode.GREEDY else temperature,
-        stream=False,
+        stream=chat.stream,
         stop=params.pop("stop", None),
         extra=params,
     )

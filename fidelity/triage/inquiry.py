@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fidelity.deployment.deployment import Deployment
+from fidelity.errors import EndpointError
 from fidelity.triage.answers import Case
 from fidelity.triage.conversation import Conversation
 from fidelity.triage.decision import decide, not_reproduced
@@ -54,18 +55,19 @@ class Inquiry:
         if chat.withheld:
             names = ", ".join(dict.fromkeys(chat.withheld))
             notes.append(f"fields of the chat that hold keys are not sent: {names}")
+        unjudged = [mode for mode, tally in arms.items() if not tally.judged]
         if not any(tally.failed for tally in arms.values()):
-            longer = await self._fails_when_longer()
-            if longer is None:
+            changed = None if unjudged else await self._fails_changed()
+            if changed is None:
                 return self._unharmed(arms, notes)
-            step, chat = longer
+            how, chat = changed
             arms[Mode.GREEDY] = await desk.tally("replay", chat, self.repeats)
             if not arms[Mode.GREEDY].failed:
                 return self._unharmed(arms, notes)
-            notes.append(
-                f"as given it does not fail; with {filler(step)!r} behind it, it does: that chat is"
-                " taken apart"
-            )
+            notes.append(f"as given it does not fail; {how}, it does: that chat is taken apart")
+        for mode in unjudged:
+            why = next((one.why for one in arms[mode].tries), "")
+            notes.append(f"{mode}: no answer could be judged: {why}")
         return await self._taken_apart(chat, arms, notes)
 
     async def _replayed(self, chat: Conversation) -> dict[Mode, Tally]:
@@ -75,6 +77,17 @@ class Inquiry:
         return {
             mode: await self.desk.tally("replay", chat, self.repeats, mode=mode) for mode in modes
         }
+
+    async def _fails_changed(self) -> tuple[str, Conversation] | None:
+        """Return how a chat that does not fail can be made to, and that chat."""
+        other = replace(self.chat, stream=not self.chat.stream)
+        with contextlib.suppress(Spent, EndpointError):
+            if (await self.desk.try_once("stream", other)).failed:
+                return "streamed" if other.stream else "in one piece", other
+        longer = await self._fails_when_longer()
+        if longer is None:
+            return None
+        return f"with {filler(longer[0])!r} behind it", longer[1]
 
     async def _fails_when_longer(self) -> tuple[int, Conversation] | None:
         """Return the first longer chat that fails: a fault of one residue misses most lengths."""
@@ -117,6 +130,13 @@ class Inquiry:
         if again.judged and not again.failed and smallest is not chat:
             notes.append("the smallest chat did not fail again; the given one is asked about")
             smallest = chat
+        if desk.room > smallest.max_tokens:
+            notes.append(
+                f"answers were cut at {smallest.max_tokens} tokens: they are judged at {desk.room}"
+            )
+            smallest = replace(smallest, max_tokens=desk.room)
+        if any(one.failed and one.reply and one.reply.tool_calls for one in again.tries):
+            notes.append("it is answered by a tool call, where the text is expected")
         answers = await ask_all(
             Case(
                 desk=desk,

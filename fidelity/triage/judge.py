@@ -40,17 +40,18 @@ class Judge:
     def judge(self, reply: Reply) -> Judged:
         """Judge one answer, over content, tool arguments and reasoning."""
         answer = Answer.of(reply)
+        said = _said(answer, reply)
         for text in self.reject:
             if names(answer.said, text):
-                why = f"it holds {text!r}: {_said(answer)}"
+                why = f"it holds {text!r}: {said}"
                 return Judged(failed=True, why=why, score=Score.WRONG)
         if not (self.expect or self.reject):
-            return _unless_denied(answer)
+            return _unless_denied(answer, said)
         for text in self.expect:
             found = score(answer, Expected(right=text, digits=text.isdigit(), open_ended=True))
             if found is not Score.RIGHT:
-                return _missing(answer, text, found)
-        return Judged(failed=False, why=_said(answer), score=Score.RIGHT)
+                return _missing(answer, text, found, said)
+        return Judged(failed=False, why=said, score=Score.RIGHT)
 
     def facts_in(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """Return the expected texts that stand in messages."""
@@ -71,19 +72,22 @@ class Judge:
         return bool(self.expect or self.reject) or conversation.turns > 1
 
 
-def _missing(answer: Answer, text: str, found: Score) -> Judged:
-    if found is Score.CUT:
-        return Judged(failed=None, why="cut inside its reasoning", score=found)
-    return Judged(failed=True, why=f"no {text!r} in it: {_said(answer)}", score=found)
+def _missing(answer: Answer, text: str, found: Score, said: str) -> Judged:
+    """Judge an answer without the text; what was cut says nothing of what would have followed."""
+    if answer.cut:
+        inside = "its reasoning" if not answer.said and answer.reasoning else said
+        return Judged(failed=None, why=f"cut inside {inside}", score=Score.CUT)
+    return Judged(failed=True, why=f"no {text!r} in it: {said}", score=found)
 
 
-def _unless_denied(answer: Answer) -> Judged:
+def _unless_denied(answer: Answer, said: str) -> Judged:
     denial = denies_the_conversation(answer.said) or denies_the_conversation(answer.reasoning)
     if denial:
         return Judged(failed=True, why=f"it says {denial!r}", score=Score.AMNESIC)
     if answer.cut and not answer.said:
-        return Judged(failed=None, why="cut inside its reasoning", score=Score.CUT)
-    return Judged(failed=False, why=_said(answer), score=Score.RIGHT)
+        inside = "its reasoning" if answer.reasoning else said
+        return Judged(failed=None, why=f"cut inside {inside}", score=Score.CUT)
+    return Judged(failed=False, why=said, score=Score.RIGHT)
 
 
 def names(text: str, wanted: str) -> bool:
@@ -91,11 +95,12 @@ def names(text: str, wanted: str) -> bool:
     return names_code(text, wanted) if wanted.isdigit() else names_words(text, wanted)
 
 
-def _said(answer: Answer) -> str:
-    text = answer.said or (f"(reasoning) {answer.reasoning}" if answer.reasoning else "")
-    one_line = " ".join(text.split())
-    return (
-        repr(one_line if len(one_line) <= _SHOWN else one_line[:_SHOWN] + "...")
-        if text
-        else ("an empty answer")
-    )
+def _said(answer: Answer, reply: Reply) -> str:
+    """Return what an answer is, for a sentence: a tool call is named as such, not as a text."""
+    calls = [f"a call of {call.name or '?'}({call.arguments})" for call in reply.tool_calls]
+    said = [repr(answer.content)] if answer.content.strip() else []
+    if not (said or calls) and answer.reasoning:
+        said = [repr(f"(reasoning) {answer.reasoning}")]
+    one_line = " ".join(" and ".join([*said, *calls]).split())
+    short = one_line if len(one_line) <= _SHOWN else one_line[:_SHOWN] + "..."
+    return short or "an empty answer"

@@ -151,7 +151,8 @@ def _wrapped(name: str, text: str) -> list[str]:
 def _size(chat: Conversation, tokens: int | None) -> str:
     counted = f"{tokens:,} tokens" if tokens is not None else f"{chat.characters:,} characters"
     turns = f"{chat.turns} turn{'s' if chat.turns != 1 else ''}"
-    return f"{turns}, {len(chat.messages)} messages, {counted}"
+    how = "streamed" if chat.stream else "in one piece"
+    return f"{turns}, {len(chat.messages)} messages, {counted}, {how}"
 
 
 def _short(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fidelity.triage.conversation import Conversation, Message, text_of
+from fidelity.triage.conversation import RESULTS, Conversation, Message, text_of
 
 Block = tuple[Message, ...]
 ACKNOWLEDGEMENT = "OK."
@@ -57,13 +57,17 @@ def simpler(conversation: Conversation) -> Iterator[tuple[str, Conversation]]:
             if changed[at] != block:
                 one = [*head[:at], changed[at], *head[at + 1 :], question]
                 yield f"{name}, in turn {at + 1}", of_blocks(conversation, one)
-    calls = any(m.get("tool_calls") or m["role"] == "tool" for m in conversation.messages)
+    calls = any(_calls(m) or m["role"] in RESULTS for m in conversation.messages)
     if conversation.tools and not calls:
         yield "tools not offered", replace(conversation, tools=())
 
 
+def _calls(message: Message) -> bool:
+    return bool(message.get("tool_calls") or message.get("function_call"))
+
+
 def _without_tools(block: Block) -> Block:
-    kept = tuple(m for m in block if m["role"] != "tool" and not m.get("tool_calls"))
+    kept = tuple(m for m in block if m["role"] not in RESULTS and not _calls(m))
     return kept or block
 
 
@@ -75,7 +79,7 @@ def _without_reasoning(block: Block) -> Block:
 def _acknowledged(block: Block) -> Block:
     return tuple(
         {"role": "assistant", "content": ACKNOWLEDGEMENT}
-        if m["role"] == "assistant" and not m.get("tool_calls") and len(text_of(m)) > len("OK.")
+        if m["role"] == "assistant" and not _calls(m) and len(text_of(m)) > len("OK.")
         else m
         for m in block
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fidelity.errors import CapabilityMissing, EndpointError, TrafficRefused
 from fidelity.probes.wordlists import PEOPLE, QUALITIES, THINGS
-from fidelity.triage.answers import Answer, Answered, Case, says
+from fidelity.triage.answers import ONLY_STREAMED, Answer, Answered, Case, says
 from fidelity.triage.conversation import text_of
 from fidelity.triage.desk import Spent, Tally
 from fidelity.triage.elsewhere import hop, stock
@@ -24,6 +24,7 @@ async def ask_all(case: Case) -> list[Answer]:
     answers: list[Answer] = []
     questions: Sequence[tuple[str, str, Ask]] = (
         ("rendering", "does every turn stand in the rendered prompt?", rendering),
+        ("stream", "does it fail streamed as in one piece?", stream),
         ("cold", "does it fail on a cold prefix as on a cached one?", cold),
         ("short", "is the same question answered in one short message?", short),
         ("length", "does it fail at every length?", length),
@@ -43,6 +44,26 @@ async def ask_all(case: Case) -> list[Answer]:
             replace(answer, name=name, asked=asked, requests=case.desk.requests - before)
         )
     return answers
+
+
+async def stream(case: Case) -> Answer:
+    """Ask for the answer as it fails, and the other way: what is generated is the same."""
+    here, other = Tally(), Tally()
+    there = replace(case.smallest, stream=not case.smallest.stream)
+    for _ in range(max(2, case.repeats)):
+        here.tries.append(await case.desk.try_once("stream", case.smallest, mode=case.mode))
+        other.tries.append(await case.desk.try_once("stream", there, mode=case.mode))
+    streamed, whole = (here, other) if case.smallest.stream else (other, here)
+    words = f"streamed {streamed.words}, in one piece {whole.words}"
+    tries = [*here.tries, *other.tries]
+    if min(here.judged, other.judged) < 2:
+        return says(Answered.OPEN, words, tries)
+    if here.always and other.never:
+        only = ONLY_STREAMED if case.smallest.stream else "only in one piece"
+        return says(Answered.POINTS, f"{only}: {words}", tries)
+    if here.failed and other.failed:
+        return says(Answered.CLEARED, f"yes: {words}", tries)
+    return says(Answered.OPEN, words, tries)
 
 
 async def cold(case: Case) -> Answer:

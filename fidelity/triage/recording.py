@@ -11,7 +11,7 @@ from fidelity.words import Blame, Ladder, RunVerdict
 from fidelity.words import Outcome as Word
 
 CONVERSATION = "triage/conversation"
-_QUESTIONS = ("rendering", "cold", "short", "length", "reasoning", "hop", "stock")
+_QUESTIONS = ("rendering", "stream", "cold", "short", "length", "reasoning", "hop", "stock")
 CLAIMS = (CONVERSATION, *(f"triage/{name}" for name in _QUESTIONS))
 _WORDS = {
     Answered.CLEARED: Word.PASS,

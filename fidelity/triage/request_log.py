@@ -13,7 +13,9 @@ from typing import Any
 
 from fidelity.triage.conversation import TOO_DEEP, too_deep
 
-_TIME = re.compile(r"^\s*\[([^\]]{4,40})\]\s*")
+_TIME = re.compile(r"\[([^\]]{4,40})\]")
+_LONGEST_PREFIX = 200
+"""Of a line: a container's name, a pod, a time stamp, a level."""
 _TEXT_LINE = re.compile(r"Receive OpenAI: obj=")
 _SHORTENED_TEXT = re.compile(r"""['"] \.\.\. ['"]""")
 _HALF = 1024
@@ -40,21 +42,35 @@ class Entry:
 
 def entries_of(text: str) -> list[Entry]:
     """Return every received chat of a log, in order; [] when it holds none."""
-    return [entry for line in text.splitlines() for entry in _of_line(line)]
+    # at "\\n" alone: JSON and Python write other separators (U+2028, U+0085) into texts as they are
+    return [entry for line in text.split("\n") for entry in _of_line(line)]
 
 
-def _of_line(line: str) -> Iterator[Entry]:
-    stamp = _TIME.match(line)
-    at, rest = (stamp[1], line[stamp.end() :]) if stamp else ("", line.strip())
-    if rest.startswith("{"):
+def _of_line(line: str, levels: int = 2) -> Iterator[Entry]:
+    stamp = _TIME.search(line[:_LONGEST_PREFIX])
+    at = stamp[1] if stamp else ""
+    found = _json_in(line)
+    if found is not None:
+        chats = list(entries_in(found, at))
+        wrapped = found.get("log", found.get("message"))
+        if not chats and isinstance(wrapped, str) and levels:  # a container's log of a log
+            chats = list(_of_line(wrapped, levels - 1))
+        yield from chats
+    elif marked := _TEXT_LINE.search(line):
+        yield _of_text(line[marked.end() :], at)
+
+
+def _json_in(line: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that ends a line, behind whatever a log collector put before it."""
+    begin = line.find("{", 0, _LONGEST_PREFIX)
+    while begin >= 0:
         try:
-            found = json.loads(rest)
+            found = json.loads(line[begin:])
         except (ValueError, RecursionError):
-            return
-        if isinstance(found, dict):
-            yield from entries_in(found, at)
-    elif marked := _TEXT_LINE.search(rest):
-        yield _of_text(rest[marked.end() :], at)
+            begin = line.find("{", begin + 1, _LONGEST_PREFIX)
+            continue
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def entries_in(found: Mapping[str, Any], at: str = "") -> Iterator[Entry]:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from fidelity.triage.conversation import Conversation, Message, text_of
+from fidelity.triage.conversation import RESULTS, Conversation, Message, text_of
 
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"[\n!?]|\.(?=\s|$)")
@@ -56,7 +56,7 @@ def fact_of(conversation: Conversation) -> str:
     asked = set(_words(question)) - _COMMON
     found = ""
     for message in conversation.context:
-        if message["role"] not in {"user", "system", "developer", "tool"}:
+        if message["role"] not in {"user", "system", "developer", *RESULTS}:
             continue
         for sentence in _SENTENCE.split(text_of(message)):
             numbers = set(_NUMBER.findall(sentence))

@@ -1,6 +1,7 @@
 """Where a context is lost: attention, rendering, sampling, the prefix cache, or nowhere."""
 
 import json
+import subprocess
 
 import pytest
 from fake_servers import FakeSGLang, words_of
@@ -114,7 +115,8 @@ def test_a_server_without_usage_leaves_the_rendering_open(tmp_path):
             return ["This is the first message."]
 
     with Silent() as server:
-        code, records, _ = triaged(tmp_path, server)
+        body = {"messages": CHAT, "stream": True}
+        code, records, _ = triaged(tmp_path, server, body=body)
     assert (code, place_of(records)) == (1, "undecided")
 
 
@@ -168,3 +170,60 @@ def test_one_prompt_that_fails_here_and_not_elsewhere_convicts_nobody(tmp_path, 
     assert finding.outcome == "inconclusive", finding.reason
     assert "here 0 of 8 fail, there 0 of 8" in finding.reason
     assert records[-1].blame == "unknown"
+
+
+class Lossy(FakeSGLang):
+    """Loses its answer one way: streamed, or in one piece."""
+
+    def answer(self, body):
+        lost = bool(body.get("stream")) is self.knob("loses_streamed", True)
+        return ["sorry"] if lost else ["Box 3 holds 4444."]
+
+
+@pytest.mark.parametrize("given", [{}, {"stream": True}])
+def test_what_only_a_stream_loses_is_lost_in_the_stream(tmp_path, given):
+    with Lossy() as server:
+        body = {"messages": CHAT, **given}
+        code, records, folder = triaged(tmp_path, server, "--expect=4444", body=body)
+        assert (code, place_of(records)) == (1, "lost in the stream")
+        assert records[-1].blame == "deployment"
+        sent = subprocess.run(
+            ["sh", str(folder / "smallest.sh")], capture_output=True, check=True, timeout=30
+        )
+        assert b"sorry" in sent.stdout
+        assert b"[DONE]" in sent.stdout
+
+
+def test_what_only_one_piece_loses_is_lost_there(tmp_path):
+    with Lossy(loses_streamed=False) as server:
+        code, records, folder = triaged(tmp_path, server, "--expect=4444")
+    assert (code, place_of(records)) == (1, "lost in the answer in one piece")
+    assert not json.loads((folder / "smallest.request.json").read_text())["stream"]
+
+
+class Choosy(Server):
+    """Takes no temperature that is no number, as servers do."""
+
+    async def chat(self, request, connection):
+        temperature = request.json.get("temperature")
+        if not (isinstance(temperature, int | float) and temperature >= 0):
+            await connection.respond(400, {"error": {"message": "temperature: no number"}})
+            return
+        await super().chat(request, connection)
+
+
+@pytest.mark.parametrize("temperature", ['"hot"', "NaN"])
+def test_parameters_that_the_server_refuses_are_not_called_healthy(tmp_path, temperature):
+    body = f'{{"messages": {json.dumps(CHAT)}, "temperature": {temperature}}}'
+    with Choosy() as server:
+        code, records, _ = triaged(tmp_path, server, "--expect=4444", body=body)
+    assert (code, place_of(records)) == (2, "undecided")
+    assert "as sampled: no answer could be judged: the server refused it" in records[-1].sentence
+
+
+def test_the_models_own_weakness_stays_a_suspect(tmp_path, capsys):
+    with Server(sees="last") as server, Server() as healthy:
+        triaged(tmp_path, server, "--expect=4444")
+        assert "the model's own weakness over several turns" in capsys.readouterr().out
+        triaged(tmp_path, server, "--expect=4444", f"--stock={healthy.base_url}")
+        assert "the model's own weakness" not in capsys.readouterr().out

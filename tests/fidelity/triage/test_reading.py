@@ -27,6 +27,7 @@ from tests.fidelity.triage.chats import called, chat_file, user
         ({"messages": [{"role": "assistant", "content": "x"}]}, "no user message waits"),
         ({"messages": [user("x"), called()[1]]}, "answers tool call 'c1', which no message"),
         ({"messages": [user("x")], "tools": 3}, "tools is no list"),
+        ({"messages": [user("x")], "max_tokens": "many"}, "max_tokens is 'many', no whole number"),
         ({"messages": [user("x")], "expect": [3]}, "expect is neither a text nor a list"),
     ],
 )
@@ -132,3 +133,45 @@ def test_what_a_log_says_is_listed_without_control_characters(tmp_path):
     assert all(char.isprintable() for line in said.splitlines() for char in line)
     assert len(said.splitlines()) == 3
     assert max(map(len, said.splitlines()[1:])) < 200
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0c", "\x1e"])
+def test_separators_inside_a_text_do_not_cut_a_line_of_json(tmp_path, mark):
+    lines = [
+        json.dumps({"obj": {"messages": [user(f"a{mark}b{number}")]}}, ensure_ascii=False)
+        for number in range(2)
+    ]
+    path = tmp_path / "x.log"
+    path.write_text("\r\n".join(lines), encoding="utf-8", newline="")
+    assert text_of(read_conversation(path, entry=2).messages[0]) == f"a{mark}b1"
+
+
+_CHAT_LINE = '{"timestamp": "t", "obj": {"messages": [{"role": "user", "content": "hi {x}"}]}}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"sglang-1  | [2026-01-31 12:00:00] {_CHAT_LINE}",
+        f"2026-01-31T12:00:00Z pod/sglang-0 {{app}} {_CHAT_LINE}",
+        f"sglang-1  | {TEXT_LINE}",
+        json.dumps({"log": f"[2026-01-31 12:00:00] {_CHAT_LINE}\n", "stream": "stdout"}),
+        json.dumps({"log": TEXT_LINE, "stream": "stdout"}),
+    ],
+)
+def test_a_line_behind_the_prefix_of_a_collector_is_read(tmp_path, line):
+    chat = read_conversation(chat_file(tmp_path, f"starting {{x}}\n{line}\nbye"))
+    assert "{" in text_of(chat.messages[0])
+
+
+def test_results_without_a_call_are_replayed_as_they_are(tmp_path):
+    messages = [
+        user("x"),
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "4711"},
+        {"role": "tool", "content": "4712"},
+        user("And?"),
+    ]
+    chat = read_conversation(chat_file(tmp_path, {"messages": messages, "seed": 5}))
+    assert [dict(m) for m in chat.messages] == messages
+    assert chat.as_request()["seed"] == 5
