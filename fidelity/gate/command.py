@@ -60,6 +60,10 @@ class Gate:
         ref = order.base or self.config.gate.base
         if not ref:
             raise ConfigError("nothing to compare with: give --base REF, or `base` in [gate]")
+        if not order.base and ref.partition("~")[0].partition("^")[0].partition("@{")[0] in _JUDGED:
+            raise ConfigError(
+                f"[gate] base is {ref!r}, which follows the commit that is judged: name a branch"
+            )
         known = self.config.patches
         unknown = [n for n in order.accept_loosened if n not in known and not _is_path(n)]
         if unknown:
@@ -288,6 +292,10 @@ class Gate:
         new = stored.updated(kept, self._repository.head(), found.microtests, found.runs)
         stored.write(self._path, new)
         found.notes.append(f"baseline: {self._path}")
+
+
+_JUDGED = ("HEAD", "@", "")
+"""What a base in fidelity.toml must not begin with: each commit would be its own base."""
 
 
 def _is_path(name: str) -> bool:

@@ -187,3 +187,13 @@ def test_the_microtest_still_counts(light, gate):
     ended = gate("--accept-rule=gate.watch")
     assert ended.code == 0, ended.text
     assert "--accept-rule: unchanged: gate.watch" in ended.text
+
+
+@pytest.mark.parametrize("ref", ["HEAD", "HEAD~1", "@", "@{1}", "HEAD^"])
+def test_a_base_that_follows_the_commit_that_is_judged_is_refused(light, gate, ref):
+    edit(light, "fidelity.toml", "[gate]", f'[gate]\nbase = "{ref}"')
+    edit(light, KERNEL, "x * weight", "x + weight")
+    commit(light)
+    ended = gate(base="")
+    assert ended.code == 2, ended.text
+    assert "follows the commit that is judged: name a branch" in ended.text
