@@ -19,10 +19,13 @@ from fidelity.config.redaction import Redactor
 from fidelity.deployment.command import Address, Command, fill_in
 from fidelity.deployment.readiness import wait_until_ready
 from fidelity.deployment.server_log import ServerLog
+from fidelity.deployment.session import end_session
 from fidelity.endpoint.transport import Transport
 from fidelity.errors import EndpointError, LaunchError
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_SUPERVISOR_S = 20.0
+"""That a supervisor gets beside its grace periods, until it counts as hung."""
 _ATTEMPTS = 3
 """A port found free may be taken by somebody else before the server binds it."""
 
@@ -46,6 +49,7 @@ class ServerProcess:
         """
         self.command = command
         self._grace_s = spec.teardown_grace_s
+        self._ended = False
         how = (str(self._grace_s), spec.teardown_signal, json.dumps(command.teardown))
         arguments = [sys.executable, "-I", "-S", str(_SUPERVISOR), *how, "--"]
         try:
@@ -91,10 +95,15 @@ class ServerProcess:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()  # the supervisor's order to end the group
         try:
-            self._process.wait(2 * self._grace_s + 10.0)  # a teardown command has its own
+            # a teardown command has its own grace; the rest is the supervisor's for what is left
+            killed = self._process.wait(2 * self._grace_s + _SUPERVISOR_S) < 0
         except subprocess.TimeoutExpired:
-            self._process.kill()  # on Linux the command dies with its supervisor
-            self._process.wait()
+            killed = True
+        if killed and not self._ended:
+            end_session(self._process.pid, reaped=self.exit_status is not None)
+            with suppress(subprocess.TimeoutExpired):  # the kernel may hold it for longer
+                self._process.wait(_SUPERVISOR_S)
+        self._ended = True
         self.log.close()
 
     def describe(self) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.1
+_ORPHANS_S = 5.0
 _NOT_STARTED = 127
 
 
@@ -132,7 +133,8 @@ def _end_group(child: int, number: int) -> None:
 def _end_orphans() -> None:
     """End what left the group and came back to this process as its reaper (Linux)."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
-    for _ in range(50):
+    deadline = time.monotonic() + _ORPHANS_S
+    while time.monotonic() < deadline:
         try:
             pids = [int(word) for word in children.read_text().split()]
         except (OSError, ValueError):
@@ -142,9 +144,10 @@ def _end_orphans() -> None:
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                os.waitpid(pid, os.WNOHANG)  # one in the kernel's hands must not hold this up
             except (ProcessLookupError, ChildProcessError, PermissionError):
                 continue
+        time.sleep(0.01)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fidelity.config.deployment_spec import DeploymentSpec
 from fidelity.config.redaction import Redactor
 from fidelity.deployment import command as commands
+from fidelity.deployment import supervisor
 from fidelity.deployment.command import Address, fill_in
 from fidelity.deployment.launch import launch
 from fidelity.errors import LaunchError
@@ -220,6 +221,32 @@ async def test_a_server_does_not_outlive_a_killed_supervisor(tmp_path):
     server, child, _ = _pids(tmp_path / "pids")
     os.kill(process.pid, signal.SIGKILL)
     assert _gone([server], within_s=5)
-    os.kill(child, signal.SIGKILL)  # nobody is left to do it
-    os.kill(_pids(tmp_path / "pids")[2], signal.SIGKILL)
-    process.stop()
+    await anyio.to_thread.run_sync(process.stop)
+    assert _gone([child], within_s=1)  # it is still in the session that the supervisor led
+    os.kill(_pids(tmp_path / "pids")[2], signal.SIGKILL)  # left the session: nobody can tell it
+
+
+@LINUX
+async def test_nothing_outlives_a_supervisor_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr("fidelity.deployment.launch._SUPERVISOR_S", 0.2)
+    process = await _start("--child", str(tmp_path / "pids"), teardown_grace_s=0.1)
+    pids = [process.pid, *_pids(tmp_path / "pids")]
+    os.kill(process.pid, signal.SIGSTOP)
+    await anyio.to_thread.run_sync(process.stop)
+    assert _gone(pids, within_s=1)
+
+
+@LINUX
+def test_a_child_that_cannot_be_reaped_does_not_hold_the_supervisor_up(monkeypatch):
+    monkeypatch.setattr(supervisor, "_ORPHANS_S", 0.2)
+    flags = []
+    monkeypatch.setattr(supervisor.os, "kill", lambda pid, number: None)
+    monkeypatch.setattr(supervisor.os, "waitpid", lambda pid, how: flags.append(how) or (0, 0))
+    with subprocess.Popen(["sleep", "60"]) as child:
+        started = time.monotonic()
+        supervisor._end_orphans()
+        took_s = time.monotonic() - started
+        monkeypatch.undo()
+        child.kill()
+    assert 0.1 < took_s < 5
+    assert set(flags) == {os.WNOHANG}
