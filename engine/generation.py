@@ -53,6 +53,40 @@ class Usage:
         return len(self.token_ids)
 
 
+class TokensWithText:
+    """Holds tokens and text until both are there: text waits for whole tokens, tokens for text."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._tokens: list[tuple[int, int, TokenLogprobs]] = []
+
+    def take(
+        self,
+        text: str,
+        lengths: Sequence[int],
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprobs],
+        *,
+        last: bool,
+    ) -> tuple[str, tuple[int, ...], tuple[TokenLogprobs, ...]]:
+        """Add released text and new tokens; return the tokens whose text is there, and that text.
+
+        `lengths` are the characters that each token completed. With `last` everything is returned.
+        """
+        self._text += text
+        self._tokens += zip(lengths, token_ids, logprobs, strict=False)
+        end = count = 0
+        for place, (length, _, _) in enumerate(self._tokens, start=1):
+            if end + length > len(self._text):
+                break
+            end, count = end + length, place
+        if last:
+            end, count = len(self._text), len(self._tokens)
+        given, self._tokens = self._tokens[:count], self._tokens[count:]
+        said, self._text = self._text[:end], self._text[end:]
+        return said, tuple(i for _, i, _ in given), tuple(lp for _, _, lp in given)
+
+
 class Generation:
     """A request at work. Whoever makes one calls `close` in the end, whatever happens."""
 
@@ -79,6 +113,8 @@ class Generation:
         self._detokenizer = Detokenizer(tokenizer, text.hidden_ids)
         self.matched_stop: str | int | None = None
         self._stops = StopStrings(text.stops, keep_match=text.keep_stop)
+        # a token with a logprob stands beside its own text: neither comes before the other
+        self._together = TokensWithText() if sampling.logprobs is not None else None
         self._tokenizer = tokenizer
         self.request_id = request_id
         self.prompt_token_ids = prompt_token_ids
@@ -86,6 +122,7 @@ class Generation:
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.finish_reason: FinishReason | None = None
         self.text: list[str] = []
+        self._lengths: list[int] = []
         self._on_close = on_close
         self._closed = False
         self.began_s = time.perf_counter()
@@ -156,20 +193,23 @@ class Generation:
         if token_ids and self.first_token_s is None:
             self.first_token_s = time.perf_counter()
         self.usage.token_ids += token_ids
-        return Piece(
-            text=text,
-            token_ids=token_ids,
-            logprobs=(output.logprobs or ())[:used],
-            finish_reason=ended,
-        )
+        logprobs = (output.logprobs or ())[:used]
+        if self._together is not None:
+            text, token_ids, logprobs = self._together.take(
+                text, self._lengths, token_ids, logprobs, last=ended is not None
+            )
+        return Piece(text=text, token_ids=token_ids, logprobs=logprobs, finish_reason=ended)
 
     def _read(self, output: Output) -> tuple[str, int]:
         """Text of the new tokens, and how many of them count: none after a stop string."""
         texts: list[str] = []
+        self._lengths = [0] * len(output.new_token_ids)
         for at, token_id in enumerate(output.new_token_ids):
             is_end = at == len(output.new_token_ids) - 1 and token_id == output.stop_token_id
             if not is_end:
-                texts.append(self._stops.feed(self._detokenizer.feed([token_id])))
+                read = self._detokenizer.feed([token_id])
+                self._lengths[at] = len(read)
+                texts.append(self._stops.feed(read))
             if self._stops.matched is not None:
                 return "".join(texts), at + 1
         return "".join(texts), len(output.new_token_ids)

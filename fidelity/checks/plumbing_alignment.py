@@ -24,12 +24,15 @@ from fidelity.checks.plumbing_questions import COUNTING_ON
 from fidelity.probes.dialogue import user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fidelity.checks.conformance import Judge, Wires
     from fidelity.checks.conformance_wire import Line, Wire
+    from fidelity.probes.dialogue import Message
 
 _ROCKETS = [user("Repeat exactly: \U0001f680\U0001f680\U0001f680 end")]
+_WORDS = [user("Repeat exactly: the red fox and the blue owl")]
+"""Words, since a token of several letters may be held back in part."""
 _TOPS = 2
 _BASE_TOKENS = 24
 _CHUNK_TOKENS = 16
@@ -38,9 +41,11 @@ _CHUNK_TOKENS = 16
 # ---- a stop string with logprobs
 
 
-async def _ask(line: Line, label: str, *, stream: bool = False, **options: Any) -> Wire:
+async def _ask(
+    line: Line, messages: Sequence[Message], label: str, *, stream: bool = False, **options: Any
+) -> Wire:
     return await line.chat(
-        COUNTING_ON,
+        messages,
         label=label,
         max_tokens=_BASE_TOKENS,
         stream=stream,
@@ -51,32 +56,39 @@ async def _ask(line: Line, label: str, *, stream: bool = False, **options: Any) 
     )
 
 
-async def _stopped(line: Line, stop_in: Callable[[str], str]) -> Wires:
+async def _stopped(
+    line: Line, messages: Sequence[Message], stop_in: Callable[[Part], str]
+) -> list[Wire]:
     """Ask with logprobs: unstopped, and with a stop string, in one piece and in a stream."""
-    base = await _ask(line, "logprobs, unstopped")
-    stop = stop_in("".join(base.answer().text))
+    base = await _ask(line, messages, "logprobs, unstopped")
+    stop = stop_in(whole(parts_of(base)))
     if not stop:
         return [base]
     return [
         base,
         *await together(
             *(
-                _ask(line, f"logprobs and stop {stop!r}", stream=stream, stop=[stop])
+                _ask(line, messages, f"logprobs and stop {stop!r}", stream=stream, stop=[stop])
                 for stream in (False, True)
             )
         ),
     ]
 
 
-async def _cut(line: Line) -> Wires:
-    return await _stopped(line, lambda text: (stops_within(text) or [""])[-1])
+async def _cut(line: Line) -> list[Wire]:
+    return await _stopped(line, COUNTING_ON, lambda base: (stops_within(base.text) or [""])[-1])
 
 
-async def _held(line: Line) -> Wires:
-    """The text has the beginning of the stop string in its middle, and never its end."""
-    return await _stopped(
-        line, lambda text: text[len(text) // 2 :][:2] + "\u2603" if len(text) > 2 else ""
-    )
+async def _held(line: Line) -> list[Wire]:
+    return await _stopped(line, _WORDS, _never_met)
+
+
+def _never_met(base: Part) -> str:
+    """Return a stop string that begins inside a token of the text, and ends nowhere in it."""
+    words = [piece.decode(errors="ignore") for piece in base.pieces[2:]]
+    begun = next((word[1:] for word in words if word[1:].strip() and word in base.text), "")
+    begun = begun or base.text[len(base.text) // 2 :][:2]
+    return f"{begun}\u2603" if begun else ""
 
 
 def _judged(breaches: Callable[[Wire, Part], list[str]]) -> Judge:
@@ -166,6 +178,16 @@ def _one_lost(wires: Wires) -> Wires:
     return [wires[0], wires[1].with_json(body), *wires[2:]]
 
 
+async def _streams(line: Line) -> Wires:
+    return [wire for wire in (*await _cut(line), *await _held(line)) if wire.streamed]
+
+
+def _judge_streams(wires: Wires) -> list[str]:
+    if not wires:
+        raise Undecided("the answer is too short to stop inside it")
+    return _judge_chunks(wires)
+
+
 # ---- each chunk of a stream
 
 
@@ -212,8 +234,19 @@ ALIGNMENT = (
         judge=_judged(_missing),
         damages=(Damage(what="an entry is lost", apply=_one_lost),),
         feature="logprobs",
-        cost_requests=2,
-        cost_tokens=120,
+        cost_requests=3,
+        cost_tokens=160,
+    ),
+    Check(
+        name="chunks_keep_their_logprobs_beside_a_stop_string",
+        title="where a stop string holds text back, its tokens with logprobs wait for it",
+        collect=_streams,
+        judge=_judge_streams,
+        damages=LATE_OR_LOST,
+        needs=("stream",),
+        feature="logprobs",
+        cost_requests=0,
+        cost_tokens=0,
     ),
     Check(
         name="chunks_come_with_their_own_logprobs",

@@ -104,8 +104,11 @@ def _judge_each(wires: Wires) -> list[str]:
 
 def _judge_usage(wires: Wires) -> list[str]:
     problems, counted = [], 0
-    for wire in wires:
-        choices, told = _choices(wire), wire.answer().usage.get("completion_tokens")
+    answers = [_choices(wire) for wire in wires]  # a refusal of either comes first
+    for wire, choices in zip(wires, answers, strict=True):
+        told = wire.answer().usage.get("completion_tokens")
+        if len(choices) != CHOICES:
+            raise Undecided(f"n is {CHOICES}, and {len(choices)} choices came: nothing to count")
         if told is None or any(choice.reasons != ["length"] for choice in choices.values()):
             continue
         counted += 1

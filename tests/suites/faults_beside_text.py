@@ -49,6 +49,23 @@ def a_chunk_late(told):
     return each_event(told, edit)
 
 
+def text_a_chunk_late(asked, told):
+    """Where a stop string may come text is held back, and its tokens are not."""
+    if not asked.get("logprobs") or not asked.get("stop"):
+        return told
+    held = [""]
+
+    def edit(event):
+        for choice in event["choices"]:
+            held[0] += choice["delta"].get("content") or ""
+            kept = 0 if choice["finish_reason"] else 2
+            end = max(0, len(held[0]) - kept)
+            choice["delta"]["content"], held[0] = held[0][:end], held[0][end:]
+        return event
+
+    return each_event(told, edit)
+
+
 def late_in_completions(path, asked, told):
     return a_chunk_late(told) if path == COMPLETIONS and is_stream(told) else told
 
@@ -80,13 +97,18 @@ def no_entries_of_the_prompt(path, asked, told):
     return one_shot(told, edit)
 
 
+def of_two(asked):
+    """Two choices that can only be one text; others are drawn, and end anywhere."""
+    return bool(asked) and asked.get("n") == 2 and asked.get("top_p", 1) < 0.5
+
+
 def without_n(path, body):
-    return {k: v for k, v in body.items() if k != "n"} if body.get("n") == 2 else body
+    return {k: v for k, v in body.items() if k != "n"} if of_two(body) else body
 
 
 def copied(path, asked, told):
     """A second choice is a copy of the first: without logprobs, and not counted."""
-    if not asked or asked.get("n") != 2 or told.status != 200:
+    if not of_two(asked) or told.status != 200:
         return told
 
     def add(body):
@@ -98,7 +120,7 @@ def copied(path, asked, told):
 
 def one_streamed(path, asked, told):
     """Of two choices a stream brings one; one piece brings both, counted."""
-    if not asked or asked.get("n") != 2 or told.status != 200 or is_stream(told):
+    if not of_two(asked) or told.status != 200 or is_stream(told):
         return told
 
     def add(body):
@@ -158,14 +180,25 @@ FAULTS = (
         "logprobs_stay_with_text_that_was_held_back",
         tell=held_entries_lost,
     ),
-    fault("entries run on", "logprobs_end_where_a_stop_string_cuts", tell=entries_run_on),
+    fault(
+        "entries run on",
+        "logprobs_end_where_a_stop_string_cuts",
+        "logprobs_stay_with_text_that_was_held_back",
+        tell=entries_run_on,
+    ),
     fault(
         "logprobs a chunk late",
+        "chunks_keep_their_logprobs_beside_a_stop_string",
         "stream_gives_the_same",
         "logprobs_end_where_a_stop_string_cuts",
         "logprobs_stay_with_text_that_was_held_back",
         "chunks_come_with_their_own_logprobs",
         tell=on_chat_stream(lambda asked, told: a_chunk_late(told)),
+    ),
+    fault(
+        "text a chunk late",
+        "chunks_keep_their_logprobs_beside_a_stop_string",
+        tell=on_chat_stream(text_a_chunk_late),
     ),
     fault(
         "logprobs of completions a chunk late",
@@ -187,7 +220,6 @@ FAULTS = (
     fault(
         "second choice copied",
         "every_choice_has_its_logprobs",
-        "usage_counts_every_choice",
         "usage_of_a_stream_counts_every_choice",
         "usage_of_completions_counts_every_choice",
         ask=without_n,

@@ -66,6 +66,7 @@ FAULTS = (
     ),
     fault(
         "finishes twice",
+        "logprobs_stay_with_text_that_was_held_back",
         "logprobs_end_where_a_stop_string_cuts",
         "finish_reason_comes_once",
         "stream_gives_the_same",
@@ -200,6 +201,7 @@ FAULTS = (
     ),
     fault(
         "logprobs ignored",
+        "chunks_keep_their_logprobs_beside_a_stop_string",
         "logprobs_end_where_a_stop_string_cuts",
         "logprobs_stay_with_text_that_was_held_back",
         "chunks_come_with_their_own_logprobs",

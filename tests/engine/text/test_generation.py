@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine.generation import Generation, GenerationFailed, TextOptions
+from engine.generation import Generation, GenerationFailed, TextOptions, TokensWithText
 from engine.sequence import Output, SamplingParams, TokenLogprobs
 
 
@@ -130,3 +130,33 @@ def test_counts_of_the_scheduler_reach_the_usage(tokenizer):
     last = out([5], finish_reason="length", prompt_tokens=2, cached_tokens=1)
     _, generation, _ = play(tokenizer, [last])
     assert (generation.usage.prompt_tokens, generation.usage.cached_tokens) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "given"),
+    [
+        ([("a", 1), ("b", 1)], [("a", 1), ("b", 1)]),
+        # the end of the second token may begin a stop string, and is released with the third
+        ([("a", 1), (" ", 4), ("fox.", 1)], [("a", 1), ("", 0), (" fox.", 2)]),
+        # what was held is released while the next token is held in its turn
+        ([("", 1), ("x", 1)], [("", 0), ("x", 1)]),
+        # a character of two tokens comes with both
+        ([("", 0), ("é", 1)], [("", 1), ("é", 1)]),
+    ],
+    ids=("as they come", "half a token", "held in turn", "half a character"),
+)
+def test_tokens_and_their_text_wait_for_each_other(steps, given):
+    together, token = TokensWithText(), scored([1])
+    found = []
+    for released, length in steps:
+        text, ids, logprobs = together.take(released, [length], [1], token, last=False)
+        assert len(ids) == len(logprobs)
+        found.append((text, len(ids)))
+    assert found == given
+
+
+def test_the_last_take_leaves_nothing():
+    together = TokensWithText()
+    assert together.take("", [3], [1], scored([1]), last=False) == ("", (), ())
+    text, ids, _ = together.take("f", [2], [2], scored([2]), last=True)
+    assert (text, ids) == ("f", (1, 2))
