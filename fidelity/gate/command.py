@@ -11,12 +11,13 @@ from fidelity.config.settings import GateSettings, resolve_gate
 from fidelity.errors import ConfigError, HarnessError
 from fidelity.gate import baseline as stored
 from fidelity.gate.claims import claim_items
+from fidelity.gate.held import Held
 from fidelity.gate.items import Item, exit_code, shown
 from fidelity.gate.mapping import Touched, strays, touched_patches
 from fidelity.gate.microtest_run import MicrotestResult, Runner
 from fidelity.gate.order import Order, microtest_arguments, run_flags
 from fidelity.gate.repository import Change, Repository
-from fidelity.gate.rules import RuleChange, rule_changes, rule_items
+from fidelity.gate.rules import rule_changes, rule_items
 from fidelity.gate.sarif import write_sarif
 from fidelity.gate.strictness import Strictness
 from fidelity.gate.suites_run import Switched, deployment_of, run_suites, suites_of, switched_on
@@ -73,12 +74,9 @@ class Gate:
         self.prefix = self._repository.prefix()
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         self.folder = (settings.run_dir or self.root / "runs" / f"gate-{stamp}").resolve()
-        self._path = order.baseline.resolve() if order.baseline else self.config.gate.baseline
-        if order.baseline_update and self._path is None:
-            raise ConfigError("--baseline-update: give --baseline FILE, or `baseline` in [gate]")
+        self._held = Held(order, self.config.gate.baseline)
         self._margin = self.config.gate.effect_margin
         self._command = self.config.gate.microtest_command
-        self._stored: stored.Baseline | None = None
         self._ruled: frozenset[str] = frozenset()
 
     def run(self) -> Told:
@@ -89,7 +87,7 @@ class Gate:
         bent = self._rules(changes, was, found)
         touched = touched_patches(changes, self.config, was, bent)
         found.items += strays(changes, self._repository.files(), self.config, was)
-        kept = self._baseline() if touched else stored.Baseline()
+        kept = self._held.read() if touched else stored.Baseline()
         for each in touched:
             print(
                 f"gate: {each.patch.name}: {shown(each.patch.microtest) or 'no microtest'}",
@@ -97,8 +95,9 @@ class Gate:
             )
             self._microtest(each, kept, found)
         self._suites(touched, kept, found)
-        if self._order.baseline_update and touched:
-            self._update(kept, found)
+        if touched:
+            head = self._repository.head()
+            found.notes += self._held.write(head, kept, found.microtests, found.runs)
         return Told(
             ref=self._repository.ref,
             base=self._repository.base,
@@ -118,10 +117,7 @@ class Gate:
         bent = [rule.change for rule in rules if rule.change.path == rule.name]
         self._ruled = frozenset(change.path for change in bent)
         accepted = self._order.accept_rule
-        change = self._baseline_change(changes)
-        if change is not None:
-            what = f"{shown(change.path)} is stored for less than it was"
-            rules.append(RuleChange(name=change.path, what=what, change=change))
+        rules += self._held.bent_by(self._repository, changes, accepted)
         unknown = set(accepted) - {rule.name for rule in rules}
         if unknown:
             found.notes.append(f"--accept-rule: unchanged: {', '.join(sorted(unknown))}")
@@ -129,22 +125,6 @@ class Gate:
         if was is not None and "gate.microtest_command" not in accepted:
             self._command = was.gate.microtest_command
         return bent
-
-    def _baseline_change(self, changes: Sequence[Change]) -> Change | None:
-        """Return the change of the stored baseline when the diff stores less; use what was then."""
-        if self._path is None or self._order.baseline_update:
-            return None
-        path = self._path.resolve()
-        change = next((c for c in changes if self.root / c.path == path), None)
-        text = None if change is None else self._repository.at_base(change.path)
-        if change is None or text is None:
-            return None
-        old = stored.decoded(text, self._path)
-        if change.exists and stored.asks_no_less(old, stored.read(self._path)):
-            return None
-        if change.path not in self._order.accept_rule:
-            self._stored = old
-        return change
 
     def _at_base(self, found: _Found) -> ConfigFile | None:
         """Return fidelity.toml as it was; None where there was none that can be read."""
@@ -164,15 +144,6 @@ class Gate:
     @property
     def _config_name(self) -> str:
         return self.config.path.name if self.config.path else FILE_NAME
-
-    def _baseline(self) -> stored.Baseline:
-        if self._stored is not None:
-            return self._stored
-        if self._path is None:
-            return stored.Baseline()
-        if self._order.baseline_update and not self._path.exists():
-            return stored.Baseline()
-        return stored.read(self._path)
 
     def _microtest(self, touched: Touched, kept: stored.Baseline, found: _Found) -> None:
         patch, change = touched.patch, touched.change
@@ -285,13 +256,6 @@ class Gate:
         found.runs[key] = ran.findings
         before = kept.claims.get(key, {})
         found.items += claim_items(ran, touched, suites, before, self._margin)
-
-    def _update(self, kept: stored.Baseline, found: _Found) -> None:
-        if self._path is None:
-            return
-        new = stored.updated(kept, self._repository.head(), found.microtests, found.runs)
-        stored.write(self._path, new)
-        found.notes.append(f"baseline: {self._path}")
 
 
 _JUDGED = ("HEAD", "@", "")
