@@ -6,6 +6,7 @@ from typing import Any
 from fidelity.config.config_file import FILE_NAME, ConfigFile
 from fidelity.config.deployment_spec import GIVEN_URL, DeploymentSpec
 from fidelity.config.options import BY_DEST, OPTIONS
+from fidelity.config.redaction import secret_references
 from fidelity.config.sources import from_file, from_flag_or_env, read_as, variable
 from fidelity.errors import ConfigError
 from fidelity.words import Traffic
@@ -94,7 +95,9 @@ def golden_of(
     }
 
 
-def secrets_of(golden: Mapping[str, Any]) -> list[str]:
+def secrets_of(golden: Mapping[str, Any], env: Mapping[str, str]) -> list[str]:
     """Return what must not be shown of the golden's settings, as `golden_of` returned them."""
-    key = golden.get("api_key")
-    return [*golden.get("headers_from_env", {}).values(), *([key] if key else [])]
+    key, target = golden.get("api_key"), golden.get("target")
+    commands = target.commands if target is not None else []
+    inherited = [env.get(name, "") for words in commands for name in secret_references(words)]
+    return [*golden.get("headers_from_env", {}).values(), *inherited, *([key] if key else [])]

@@ -121,6 +121,21 @@ class DeploymentSpec(ServerSpec):
     overrides: Mapping[str, FromFile] = field(default_factory=dict)
 
     @property
+    def commands(self) -> list[tuple[str, ...]]:
+        """What its processes are started, ended and restarted with, and their environment."""
+        return [
+            words
+            for server in (self, *self.roles.values())
+            for words in (
+                (*server.launch, *server.toggle_args),
+                server.teardown,
+                server.restart,
+                tuple(f"{name}={text}" for name, text in server.env.items()),
+                tuple(f"{name}={text}" for name, text in server.toggle_env.items()),
+            )
+        ]
+
+    @property
     def model(self) -> str | None:
         """Model name that the file gives, before flags and environment."""
         model = self.overrides.get("model")

@@ -84,6 +84,7 @@ _REFERENCES = "${"
 """With these begins what stands for a value: a variable of a shell, a placeholder."""
 _ALL_USERINFO = re.compile(r"^(\s*[a-z+]*:?/{0,2}).*@", re.IGNORECASE | re.DOTALL)
 _QUERY = re.compile(r"([?#]).*", re.DOTALL)
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _USERINFO = re.compile(r"://[^/\s:@]*:([^\s]+)@")
 _SHORTEST_SECRET = 4
 """Shorter values ("x", "sk") would redact ordinary words; they protect nothing anyway."""
@@ -109,12 +110,22 @@ def secret_values(arguments: Sequence[str]) -> list[str]:
     the same inside one text (a shell line, JSON), `http://user:X@host`, `?key=X`. A reference to
     the environment (`$X`) and a placeholder (`{port}`) are none.
     """
+    return [value for value in _beside_names(arguments) if value[0] not in _REFERENCES]
+
+
+def secret_references(arguments: Sequence[str]) -> list[str]:
+    """Return the variables that stand where `secret_values` finds secrets: X of `--api-key $X`."""
+    found = (_VARIABLE.match(value) for value in _beside_names(arguments))
+    return [variable[1] for variable in found if variable is not None]
+
+
+def _beside_names(arguments: Sequence[str]) -> list[str]:
     found: list[str] = []
     for position, argument in enumerate(arguments):
         if _awaits_secret(argument):
             following = arguments[position + 1 : position + 2]
             words = [_without_role(word) for word in following if not _OPTION.match(word)]
-            found += [word for word in words if word and word[0] not in _REFERENCES]
+            found += [word for word in words if word]
         else:
             found += [argument[start:end] for start, end in _spans(argument)]
     return found
@@ -141,7 +152,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
             found.append(named.span(3))
     apart: list[tuple[int, int]] = []
     for start, end in sorted(found):
-        if text[start] not in _REFERENCES and not (apart and start < apart[-1][1]):
+        if not (apart and start < apart[-1][1]):
             apart.append((start, end))
     return apart
 
@@ -191,7 +202,8 @@ class Redactor:
             hide_next = _awaits_secret(argument)
             text = argument
             for start, end in reversed([] if hide_next else _spans(argument)):
-                text = text[:start] + REDACTED + text[end:]
+                if text[start] not in _REFERENCES:
+                    text = text[:start] + REDACTED + text[end:]
             shown.append(self.text(text))
         return tuple(shown)
 

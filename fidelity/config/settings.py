@@ -13,7 +13,12 @@ from fidelity.config.chosen import golden_of, secrets_of, target_of
 from fidelity.config.config_file import ConfigFile
 from fidelity.config.deployment_spec import GIVEN_URL, DeploymentSpec
 from fidelity.config.options import BY_DEST, OPTIONS
-from fidelity.config.redaction import Redactor, environment_secrets, secret_values
+from fidelity.config.redaction import (
+    Redactor,
+    environment_secrets,
+    secret_references,
+    secret_values,
+)
 from fidelity.config.sources import (
     config_file,
     from_flag_or_env,
@@ -125,7 +130,7 @@ def resolve(
         origins = [_replace(o, "api_key_env", key_env, key_origin) for o in origins]
     values["api_key_env"] = key_env
     golden = golden_of(values["golden"], flags, env, file)
-    settings = _settings(values, origins, env, file, target, secrets=secrets_of(golden))
+    settings = _settings(values, origins, env, file, target, secrets=secrets_of(golden, env))
     return replace(settings, beside=replace(settings, **golden)) if golden else settings
 
 
@@ -219,7 +224,10 @@ def _settings(
     api_key = variable(key_env, env, "the API key") if key_env else None
     secrets = [*secrets, *environment_secrets(env), *headers.values()]
     secrets += [api_key] if api_key else []
-    redactor = Redactor([*secrets, *secret_values(values["launch_arg"])])
+    named = [values["launch_arg"], *target.commands]
+    secrets += [value for words in named for value in secret_values(words)]
+    secrets += [env.get(name, "") for words in named for name in secret_references(words)]
+    redactor = Redactor(secrets)
     launch_arg = shown(redactor.arguments(values["launch_arg"]))
     origins = [
         Setting(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from fake_servers import FakeSGLang
 
-from fidelity.config.redaction import Redactor, is_secret_name, secret_values
+from fidelity.config.redaction import Redactor, is_secret_name, secret_references, secret_values
+from fidelity.config.settings import resolve
 
 KEY = "sk-test-0123456789-very-secret"
 SERVER_SECRET = "the-servers-own-key"
@@ -165,6 +166,7 @@ def test_secrets_are_known_however_they_are_written_into_arguments():
         *("exec x --token k8 --port 1 --api-key $K", "--api-key", "$K", "img/x:latest"),
     ]
     assert secret_values(arguments) == [f"k{number}" for number in range(1, 9)]
+    assert secret_references(arguments) == ["K", "K"]
     shown = " ".join(Redactor().arguments(arguments))
     assert not any(f"k{number}" in shown for number in range(1, 9))
     assert "http://u:[redacted]@h/v1?key=[redacted]&a=1" in shown
@@ -183,3 +185,17 @@ def test_a_secret_inside_another_leaves_nothing_behind():
     redactor = Redactor(["secret", "secret-and-more", "", "abc"])
     assert redactor.text("a secret-and-more b secret c abc") == "a [redacted] b [redacted] c abc"
     assert "and-more" not in repr(redactor)
+
+
+def test_a_variable_that_a_command_passes_as_a_key_is_known_however_short_and_named(tmp_path):
+    (tmp_path / "fidelity.toml").write_text(
+        "default = 'a'\n[deployments.a]\n"
+        """launch = ["sh", "-c", 'exec x {port} --api-key "$K1"']\n"""
+        "[deployments.b.roles.router]\n"
+        "launch = ['sh', '-c', 'exec x {port} --token ${K2}']\n"
+    )
+    settings = resolve(
+        {"golden": "b"}, environ={"K1": "short1", "K2": "short2", "K3": "other3"}, cwd=tmp_path
+    )
+    shown = settings.redactor.text("short1 short2 other3")
+    assert shown == "[redacted] [redacted] other3"
