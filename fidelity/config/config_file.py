@@ -83,13 +83,19 @@ def find_config(start: Path) -> Path | None:
     return None
 
 
-def read_config(path: Path, *, suites: Collection[str] | None = None) -> ConfigFile:
+def read_config(
+    path: Path,
+    *,
+    suites: Collection[str] | None = None,
+    encodings: Collection[str] | None = None,
+) -> ConfigFile:
     """Read and check a fidelity.toml.
 
     Args:
         path: of the file.
         suites: names of the product's suites, which others are held against; None knows of none,
             as of a file of another time.
+        encodings: names of the chat encodings that the product has golden vectors of, likewise.
 
     Raises:
         ConfigError: unreadable, no TOML, unknown key, wrong type, or a secret in the file.
@@ -131,6 +137,8 @@ def read_config(path: Path, *, suites: Collection[str] | None = None) -> ConfigF
     if suites is not None:
         for section in (root["gate"], *root["patch"]):
             _check_suites(section, suites, folder)
+    for section in root["deployments"].values() if encodings is not None else ():
+        _check_encoding(section, encodings or ())
     return config
 
 
@@ -169,6 +177,14 @@ def _check_suites(section: Section, known: Collection[str], folder: Path) -> Non
         if stem not in known and not (folder / name).exists() and not Path(name).exists():
             said = f"no suite {text!r}{nearest(stem, known)}. Known: {', '.join(known)}, or a path"
             raise section.table.refuse("suites", said)
+
+
+def _check_encoding(section: Section, known: Collection[str]) -> None:
+    """Refuse an encoding that has no golden vectors and is no file of them."""
+    name = section["encoding"]
+    if name is not None and name not in known and not name.endswith(".json"):
+        said = f"no golden vectors of {name!r}{nearest(name, known)}. Known: {', '.join(known)}"
+        raise section.table.refuse("encoding", f"{said}, or the path of a file of them")
 
 
 def _budget(root: Section, name: str) -> str:

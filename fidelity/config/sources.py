@@ -14,6 +14,8 @@ from fidelity.config.options import BY_DEST, OPTIONS, Option
 from fidelity.errors import ConfigError
 from fidelity.words import Budget
 
+_SUITES = Path(__file__).resolve().parents[2] / "suites"
+
 
 def refuse_misspelled(env: Mapping[str, str]) -> None:
     """Refuse a variable that is almost one of ours; it would be ignored in silence."""
@@ -50,13 +52,19 @@ def config_file(flags: Mapping[str, object], env: Mapping[str, str], cwd: Path) 
     option = BY_DEST["config"]
     given = from_flag_or_env(option, flags, env)
     path = cwd / given[0] if given else find_config(cwd)
-    return read_config(path, suites=suites_of_the_product()) if path else ConfigFile()
+    if path is None:
+        return ConfigFile()
+    return read_config(path, suites=suites_of_the_product(), encodings=_encodings())
 
 
 def suites_of_the_product() -> tuple[str, ...] | None:
     """Return the names of the suites that came with this package; None where none did."""
-    folder = Path(__file__).resolve().parents[2] / "suites"
-    return tuple(sorted(p.stem.removeprefix("test_") for p in folder.glob("test_*.py"))) or None
+    return tuple(sorted(p.stem.removeprefix("test_") for p in _SUITES.glob("test_*.py"))) or None
+
+
+def _encodings() -> tuple[str, ...] | None:
+    found = (_SUITES / "data").glob("encoding_*.json")
+    return tuple(sorted(p.stem.removeprefix("encoding_") for p in found)) or None
 
 
 def from_flag_or_env(

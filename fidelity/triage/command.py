@@ -184,8 +184,8 @@ async def _inquire(
     except Spent as spent:
         if cap := str(spent).replace("--fidelity-", "--"):
             raise HarnessError(
-                f"the chat cannot be replayed within the caps of the run: {cap}, or let the file"
-                " ask for a smaller max_tokens"
+                f"the chat cannot be replayed within the caps of the run: {cap}, or give a shorter"
+                " chat or a smaller max_tokens in it"
             ) from None
         bound = f"{order.requests} requests or {order.seconds:g} s"
         raise HarnessError(

@@ -353,3 +353,12 @@ def test_suites_are_those_of_the_product_or_files(tmp_path):
     path.write_text("[[patch]]\nname = 'b'\nsuites = ['nedle_sweep']\n")
     with pytest.raises(ConfigError, match=r":3: .*no suite 'nedle_sweep'; did you mean 'needle_s"):
         read_config(path, suites=("plumbing", "needle_sweep"))
+
+
+def test_encodings_are_those_with_golden_vectors_or_files(tmp_path):
+    path = tmp_path / "fidelity.toml"
+    path.write_text(GOOD + "encoding = 'mine.json'\n")
+    read_config(path, encodings=("deepseek_v4_nano",))
+    path.write_text(GOOD + "encoding = 'deepseek_v4_nona'\n")
+    with pytest.raises(ConfigError, match=r":3: .*encoding: .*did you mean 'deepseek_v4_nano'"):
+        read_config(path, encodings=("deepseek_v4_nano",))
