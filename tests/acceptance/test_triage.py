@@ -82,3 +82,28 @@ def test_a_healthy_server_blames_nobody_but_the_model(tmp_path, engine):
     ended, records, _ = _triage(tmp_path, engine, 0)
     assert records[-1].blame is not Blame.DEPLOYMENT, ended.stdout
     assert ended.returncode == 0 or records[-1].blame is not None
+
+
+def test_what_a_stream_alone_loses_is_lost_in_the_stream(tmp_path):
+    chat, folder = tmp_path / "chat.json", tmp_path / "run"
+    said = "🚀🚀🚀 東京"
+    messages = [user(f"Repeat exactly: {said} 한국어 日本語")]
+    chat.write_text(json.dumps({"messages": messages, "max_tokens": 64, "expect": said}))
+    with UpstreamServer("--fault=stream_loses_joined_characters") as server:
+        words = [f"--base-url={server.base_url}", f"--run-dir={folder}"]
+        ended = subprocess.run(
+            [str(BIN / "fidelity"), "triage", str(chat), *words],
+            cwd=ROOT,
+            env=clean_environ(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        sent = subprocess.run(
+            ["sh", str(folder / "smallest.sh")], capture_output=True, text=True, check=True
+        )
+    assert ended.returncode == 1, ended.stdout
+    assert "verdict: lost in the stream (blame: deployment)" in ended.stdout
+    assert "data: [DONE]" in sent.stdout
+    assert "東" not in sent.stdout
