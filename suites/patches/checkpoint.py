@@ -5,6 +5,7 @@ Asked by Hugging Face names; found under those, under upstream's, or under the m
 """
 
 import json
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -154,8 +155,20 @@ class Checkpoint:
         """fp8 with a scale for each square of TILE x TILE."""
         kind = next((kind for kind in ("scale", "weight_scale_inv") if kind in scales), None)
         if kind is None:
-            raise ValueError(self._missing(name, list(scales_of(name).values())))
+            raise ValueError(self._without_scales(name, "fp8"))
         scale = self._raw(scales[kind]).float()
+        if stored.dim() != 2:
+            raise ValueError(
+                f"checkpoint: {self._files[name]} holds {name!r} in fp8 with shape"
+                f" {list(stored.shape)}; accepted: a matrix"
+            )
+        need = [-(-size // TILE) for size in stored.shape]
+        if list(scale.shape) != need:
+            raise ValueError(
+                f"checkpoint: {self._files[scales[kind]]} holds {scales[kind]!r} with shape"
+                f" {list(scale.shape)}; accepted: {need}, a scale for each {TILE} x {TILE} of"
+                f" {name!r} {list(stored.shape)}"
+            )
         wide = scale.repeat_interleave(TILE, 0).repeat_interleave(TILE, 1)
         return stored.float() * wide[: stored.shape[0], : stored.shape[1]]
 
@@ -163,10 +176,31 @@ class Checkpoint:
         """Two codes a byte: NVFP4 has two levels of scales, MXFP4 one of powers of two."""
         if {"weight_scale", "weight_scale_2"} <= scales.keys():
             blocks, whole = (self._raw(scales[kind]) for kind in ("weight_scale", "weight_scale_2"))
+            self._check_blocks(name, packed, scales["weight_scale"], blocks, 16)
             return dequantise_nvfp4(packed, blocks, whole.float())
         if "scale" in scales:
-            return dequantise_mxfp4(packed, self._raw(scales["scale"]).view(torch.uint8))
-        raise ValueError(self._missing(name, list(scales_of(name).values())))
+            powers = self._raw(scales["scale"])
+            self._check_blocks(name, packed, scales["scale"], powers, 32)
+            return dequantise_mxfp4(packed, powers.view(torch.uint8))
+        raise ValueError(self._without_scales(name, "fp4"))
+
+    def _check_blocks(
+        self, name: str, packed: Tensor, sibling: str, scales: Tensor, block: int
+    ) -> None:
+        """Refuse scales of another number than blocks, or wider than the byte that one is."""
+        need = [*packed.shape[:-1], 2 * packed.shape[-1] // block if packed.dim() else 0]
+        if list(scales.shape) != need or scales.element_size() != 1:
+            raise ValueError(
+                f"checkpoint: {self._files[sibling]} holds {sibling!r}, {scales.dtype}"
+                f" {list(scales.shape)}; accepted: a byte for each {block} of {name!r}, {need}"
+            )
+
+    def _without_scales(self, name: str, kind: str) -> str:
+        return (
+            f"checkpoint: {self._files[name]} holds {name!r} in {kind} without its scales: searched"
+            f" {self._searched.name} ({len(self._files)} tensors), tried"
+            f" {', '.join(scales_of(name).values())}"
+        )
 
     def _raw(self, name: str, first: int | None = None) -> Tensor:
         file = self._files[name]
@@ -222,6 +256,38 @@ def _shards(index: Path) -> dict[str, Path]:
     return {name: index.parent / file for name, file in named.items()}
 
 
+class _UnfitError(ValueError):
+    """A header that can be read, and describes a tensor that cannot be."""
+
+
+def _place(file: Path, name: str, entry: Any, start: int) -> _Place:
+    """Where the header says that a tensor lies.
+
+    Raises: ValueError: not behind the header, or shape and dtype need another number of bytes.
+    """
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
+        raise _UnfitError(
+            f"checkpoint: {file} says of {name!r} dtype {str(entry['dtype'])[:40]!r}; accepted:"
+            f" {', '.join(DTYPES)}"
+        )
+    dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+    begin, end = entry["data_offsets"]
+    if not all(type(number) is int for number in (begin, end, *shape)):
+        raise _UnfitError(f"checkpoint: {file} says of {name!r} no whole numbers")
+    if min(shape, default=0) < 0 or not 0 <= begin <= end:
+        raise _UnfitError(
+            f"checkpoint: {file} says of {name!r} shape {list(shape)} in bytes {begin} to {end};"
+            " accepted: sizes from 0, and bytes behind the header, in order"
+        )
+    need = math.prod(shape) * dtype.itemsize
+    if end - begin != need:
+        raise _UnfitError(
+            f"checkpoint: {file} says of {name!r} shape {list(shape)} of {entry['dtype']}, which is"
+            f" {need} bytes, in {end - begin} bytes"
+        )
+    return _Place(file, dtype, shape, start + begin, start + end)
+
+
 def _places(file: Path) -> Iterator[tuple[str, _Place]]:
     try:
         with file.open("rb") as stream:
@@ -230,8 +296,8 @@ def _places(file: Path) -> Iterator[tuple[str, _Place]]:
             header: dict[str, Any] = json.loads(stream.read(min(length, MOST_HEADER_BYTES)))
         header.pop("__metadata__", None)
         for name, entry in header.items():
-            begin, end = entry["data_offsets"]
-            start, shape = 8 + length, tuple(entry["shape"])
-            yield name, _Place(file, DTYPES[entry["dtype"]], shape, start + begin, start + end)
+            yield name, _place(file, name, entry, 8 + length)
+    except _UnfitError:
+        raise
     except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"checkpoint: {file} cannot be read as safetensors: {error}") from error

@@ -1,6 +1,7 @@
 """A checkpoint is read tensor by tensor, whatever names and formats it was written with."""
 
 import json
+import struct
 
 import pytest
 import torch
@@ -112,7 +113,9 @@ def test_fp8_tiles_with_scales_of_powers_of_two(tmp_path):
     scale = tiles.to(torch.float8_e8m0fnu)
     found = Checkpoint(write(tmp_path / "a", stored | {"layers.1.attn.wq_a.scale": scale}))
     assert torch.equal(found.tensor("model.layers.1.self_attn.q_a_proj.weight"), wanted)
-    with pytest.raises(ValueError, match=r"no tensor 'layers\.1\.attn\.wq_a\.weight'.*scale"):
+    with pytest.raises(
+        ValueError, match=r"'layers\.1\.attn\.wq_a\.weight' in fp8 without its scales"
+    ):
         Checkpoint(write(tmp_path / "b", stored)).tensor("model.layers.1.self_attn.q_a_proj.weight")
 
 
@@ -203,3 +206,49 @@ def test_a_checkpoint_too_large_to_run_whole_leaves_the_logits_to_nano(tmp_path,
     assert held_whole(None) == NANO
     monkeypatch.setattr("suites.patches.whole_model.MOST_BYTES", 10)
     assert held_whole(folder) == NANO
+
+
+HC = "model.layers.0.attn_hc.fn"
+
+
+def headed(folder, header, body):
+    """A file with this header, whatever it says."""
+    folder.mkdir(exist_ok=True)
+    text = json.dumps(header).encode()
+    file = folder / "model.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"shape": [24, 1024]}, r"shape \[24, 1024\] of F32, which is 98304 bytes, in 16 bytes"),
+        ({"data_offsets": [16, 0]}, r"bytes 16 to 0; accepted: .* in order"),
+        ({"data_offsets": [-16, 0]}, r"bytes -16 to 0; accepted: .* behind the header"),
+        ({"shape": [-2, -2]}, r"shape \[-2, -2\] .*; accepted: sizes from 0"),
+        ({"shape": [4.0]}, "no whole numbers"),
+        ({"dtype": "F3"}, "dtype 'F3'; accepted: .*F32"),
+    ],
+)
+def test_a_header_that_cannot_be_true_names_tensor_and_file(tmp_path, entry, told):
+    header = {HC: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]} | entry}
+    with pytest.raises(ValueError, match=told) as raised:
+        Checkpoint(headed(tmp_path / "c", header, b"\0" * 16)).tensor(HC)
+    assert HC in str(raised.value)
+    assert "model.safetensors" in str(raised.value)
+
+
+def test_scales_that_do_not_cover_their_tensor_are_refused(tmp_path):
+    name, codes = "layers.1.attn.wq_a", torch.zeros(200, 300)
+    asked = "model.layers.1.self_attn.q_a_proj.weight"
+    fp8 = {f"{name}.weight": codes.to(torch.float8_e4m3fn)}
+    few = write(tmp_path / "a", fp8 | {f"{name}.weight_scale_inv": torch.ones(1, 1)})
+    with pytest.raises(ValueError, match=r"wq_a\.weight_scale_inv' .*\[1, 1\]; accepted: \[2, 3\]"):
+        Checkpoint(few).tensor(asked)
+    packed = {f"{name}.weight": torch.zeros(4, 32, dtype=torch.uint8)}
+    few = write(tmp_path / "b", packed | {f"{name}.scale": torch.zeros(4, 1, dtype=torch.uint8)})
+    with pytest.raises(ValueError, match=r"wq_a\.scale'.*\[4, 1\]; accepted: .*\[4, 2\]"):
+        Checkpoint(few).tensor(asked)
+    with pytest.raises(ValueError, match=r"in fp4 without its scales: .* tried .*\.weight_scale_2"):
+        Checkpoint(write(tmp_path / "c", packed)).tensor(asked)
