@@ -14,7 +14,10 @@ from fidelity.microtests.import_closure import import_closure
 ROOT = Path(__file__).resolve().parents[2]
 BINDING = ("kernels/__init__.py", "kernels/ops.py", "kernels/patch.py", "kernels/table.py")
 """How every patch is bound: part of the code of each, and no way from one kernel to all others."""
-_DECIDES_NOTHING = ("fidelity/config/", "fidelity/records.py", "fidelity/__init__.py")
+_DECIDES_NOTHING = (
+    *("fidelity/config/", "fidelity/records.py"),
+    *("fidelity/deployment/", "fidelity/endpoint/", "fidelity/dialects/"),
+)
 _PACKAGES = ("engine", "fidelity", "kernels", "reference", "suites")
 _WHOLE_BYTES = 256 << 20
 _SAMPLE_BYTES, _SAMPLES = 64 << 10, 256

@@ -17,8 +17,11 @@ from fidelity.microtests.import_closure import import_closure
 ROOT = Path(__file__).parents[2]
 CONFIG = read_config(ROOT / "fidelity.toml")
 BINDING = ("kernels/__init__.py", "kernels/ops.py", "kernels/table.py")
-# Read settings and shape records; what they can change of a verdict shows in the microtests' own.
-DECIDE_NOTHING = ("fidelity/config/", "fidelity/records.py", "fidelity/__init__.py")
+# They read settings, shape records, start a server and reach it; none of them judges.
+DECIDE_NOTHING = (
+    *("fidelity/config/", "fidelity/records.py"),
+    *("fidelity/deployment/", "fidelity/endpoint/", "fidelity/dialects/"),
+)
 CHECKPOINT = ("model.safetensors", "config.json", "tokenizer.json", "encoding.json")
 
 
@@ -57,6 +60,11 @@ def test_a_change_of_what_judges_a_patch_concerns_it_and_is_held_against_the_bas
     assert [path for path in rests_on if patch not in touched(path)] == []
     told = (path for path in rests_on if not is_support(path, spec, CONFIG))
     assert sorted(told) == ["fidelity/errors.py", "fidelity/words.py"]  # shared: the run decides
+
+
+@pytest.mark.parametrize("path", ["fidelity/__init__.py", "suites/__init__.py", "conftest.py"])
+def test_what_runs_before_every_microtest_concerns_every_patch(path):
+    assert touched(path) == set(CONFIG.patches)
 
 
 @pytest.mark.parametrize("name", CHECKPOINT)
