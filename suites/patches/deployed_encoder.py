@@ -1,26 +1,25 @@
 """The chat encoder as it is deployed: the engine in a process of its own, asked over HTTP.
 
 Suites import nothing of the engine, and one that runs is what a patch changes: the flag, the
-request's word against it, and the encoder behind both.
+request's word against it, and the encoder behind both. Started with the standard library alone, so
+that no change of how the harness launches and asks servers ends the verdict's life.
 """
 
-import json
 import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import anyio
-
-from fidelity.config.deployment_spec import ServerSpec
-from fidelity.config.redaction import Redactor
-from fidelity.deployment.launch import launch
-from fidelity.endpoint.transport import Transport
+import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "engine" / "checkpoints" / "tiny"
 """Its answers are never read, and it has the encoding of every checkpoint here."""
+READY = "engine: ready on "
 TIMEOUT_S = 120.0
 
 
@@ -47,33 +46,47 @@ def prompts(flags: Sequence[str], questions: Sequence[Asked], texts: Sequence[st
         texts: what the prompts should be, to be tokenized alike.
 
     Raises:
-        LaunchError: it did not start; its last words are in the message.
+        RuntimeError: it did not start; its last words are in the message.
         ValueError: it refused a question.
     """
-    return anyio.run(_prompts, flags, questions, texts)
+    with (
+        _engine(flags) as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as client,
+    ):
+        made = [_tokens(client, _body(question)) for question in questions]
+        return Prompts(made, [_tokens(client, {"prompt": text}) for text in texts])
 
 
-async def _prompts(
-    flags: Sequence[str], questions: Sequence[Asked], texts: Sequence[str]
-) -> Prompts:
-    words = ("{python}", "-m", "engine", "serve", "--model", str(MODEL), "--port", "{port}")
-    spec = ServerSpec(
-        name="engine", launch=(*words, "--device", "cpu", "--kernels", "torch", *flags), cwd=ROOT
-    )
-    redactor = Redactor()
+@contextmanager
+def _engine(flags: Sequence[str]) -> Iterator[str]:
+    """URL of an engine that is ready; ended in any case."""
+    options = ("--model", str(MODEL), "--port", "0", "--device", "cpu", "--kernels", "torch")
     packages = os.pathsep.join(filter(None, sys.path))  # where this process finds them
-    environ = {"PATH": os.defpath, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"}
-    server = await launch(spec, extra=(), environ=environ, log_path=None, redactor=redactor)
-    transport = Transport(server.command.root_url, redactor=redactor)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "engine", "serve", *options, *flags],
+        cwd=ROOT,
+        env={"PATH": os.defpath, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    watchdog = threading.Timer(TIMEOUT_S, process.kill)
+    watchdog.start()
     try:
-        url = f"{server.command.root_url}/tokenize"
-        made = [await _tokens(transport, url, _body(question)) for question in questions]
-        wanted = [await _tokens(transport, url, {"prompt": text}) for text in texts]
+        yield _address(process)
     finally:
-        with anyio.CancelScope(shield=True):
-            await transport.aclose()
-            await anyio.to_thread.run_sync(server.stop)
-    return Prompts(made, wanted)
+        watchdog.cancel()
+        process.kill()  # it holds nothing that must be put away
+        process.communicate()
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    said: list[str] = []
+    for line in process.stdout or ():
+        if line.startswith(READY):
+            return line.removeprefix(READY).strip()
+        said.append(line.strip()[:300])
+    raise RuntimeError(f"the engine did not start; its last words: {' | '.join(said[-5:])}")
 
 
 def _body(question: Asked) -> dict[str, Any]:
@@ -81,15 +94,9 @@ def _body(question: Asked) -> dict[str, Any]:
     return {"messages": question.messages, "chat_template_kwargs": said}
 
 
-async def _tokens(transport: Transport, url: str, body: Mapping[str, Any]) -> list[int]:
-    answer = await transport.fetch(
-        "POST",
-        url,
-        content=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-        timeout_s=TIMEOUT_S,
-    )
-    if answer.status != 200:
-        raise ValueError(f"the engine's /tokenize: {answer.status} {answer.body[:300]!r}")
-    tokens: list[int] = json.loads(answer.body)["tokens"]
+def _tokens(client: httpx.Client, body: Mapping[str, Any]) -> list[int]:
+    answer = client.post("/tokenize", json=body)
+    if answer.status_code != httpx.codes.OK:
+        raise ValueError(f"the engine's /tokenize: {answer.status_code} {answer.text[:300]}")
+    tokens: list[int] = answer.json()["tokens"]
     return tokens
