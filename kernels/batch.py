@@ -11,9 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from kernels.checks import check_int32, refuse
+from kernels.checks import check_int32, check_range, refuse
 
 R = TypeVar("R")
+MOST_PAGES = 1 << 31  # page ids are int32
+PAGES_IN_USE = "pages in use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,39 @@ class PagedBatch:
             ),
         )
 
+    def check_pool(self, argument: str, pages: int) -> None:
+        """Refuse a pool that lacks a page of this batch, and a batch that does not fit together.
+
+        Looked at once a batch, and on the CPU alone: elsewhere it would wait for the device.
+
+        Raises: ValueError: names the field or the pool.
+        """
+        if not self.positions.is_cpu:
+            return
+        used: int = self.derive(PAGES_IN_USE, self._pages_in_use)
+        if pages < used:
+            refuse(argument, f"{pages} pages", f"at least {used}, as page_table says")
+
+    def _pages_in_use(self) -> int:
+        self.validate(pages=MOST_PAGES)
+        ids = self._used_pages()
+        return int(ids.max()) + 1 if ids.numel() else 0
+
+    def check_entries(self, entry_seq: Tensor, entry_index: Tensor, m: int) -> None:
+        """Refuse entries of no sequence, or of windows that are not closed; on the CPU alone."""
+        check_range("entry_seq", entry_seq, 0, self.seq_lens.numel() - 1)
+        if not entry_index.is_cpu or not entry_index.numel():
+            return
+        closed = self.seq_lens.long()[entry_seq.long()] // m
+        wrong = ((entry_index < 0) | (entry_index >= closed)).nonzero()
+        if wrong.numel():
+            at = int(wrong[0])
+            refuse("entry_index", int(entry_index[at]), f"0..{int(closed[at]) - 1}, closed windows")
+
+    def check_selected(self, selected: Tensor, m: int) -> None:
+        """Refuse entries that no page of the table can hold; on the CPU alone. -1 is none."""
+        check_range("selected", selected, -1, self.page_table.shape[1] * (self.page_size // m) - 1)
+
     def validate(self, *, pages: int, vocab: int | None = None) -> None:
         """Check every invariant once, before the first op of a step; the ops rely on it.
 
@@ -166,13 +201,17 @@ class PagedBatch:
             refuse("positions", self.positions.tolist()[:8], "contiguous up to seq_lens - 1")
 
     def _validate_pages(self, pages: int) -> None:
-        used = (self.seq_lens.long() + self.page_size - 1) // self.page_size
-        column = torch.arange(self.page_table.shape[1], device=used.device)
-        ids = self.page_table[column[None] < used[:, None]]
+        ids = self._used_pages()
         if ids.numel():
             low, high = (int(v) for v in torch.aminmax(ids))
             if low < 0 or high >= pages:
                 refuse("page_table", f"page ids {low}..{high}", f"0..{pages - 1} within seq_lens")
+
+    def _used_pages(self) -> Tensor:
+        """The page ids that hold tokens."""
+        used = (self.seq_lens.long() + self.page_size - 1) // self.page_size
+        column = torch.arange(self.page_table.shape[1], device=used.device)
+        return self.page_table[column[None] < used[:, None]]
 
 
 class Part(NamedTuple):

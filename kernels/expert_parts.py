@@ -11,8 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from kernels.baseline.moe import check_experts, expert_groups, swiglu
-from kernels.checks import check_shape
+from kernels.baseline.moe import (
+    check_experts,
+    check_same_dtype,
+    check_shared,
+    expert_groups,
+    swiglu,
+)
 
 Product = Callable[[Tensor, Tensor, int], Tensor]
 Activation = Callable[[Tensor, Tensor, float | None, Tensor | None], Tensor]
@@ -43,7 +48,9 @@ def expert_functions(
         limit: float | None,
     ) -> Tensor:
         """See kernels/baseline/moe.py."""
-        check_experts(x, ids, weights, gate_up, down)
+        check_experts(x, ids, weights, gate_up, down, limit=limit)
+        if product is None:
+            check_same_dtype(x, gate_up=gate_up, down=down)
         out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         for expert, token, pick in expert_groups(ids, gate_up.shape[0]):
             gate, up = multiply(x[token], gate_up, expert).chunk(2, dim=-1)
@@ -63,9 +70,8 @@ def expert_functions(
         x: Tensor, gate_w: Tensor, up_w: Tensor, down_w: Tensor, *, limit: float | None
     ) -> Tensor:
         """See kernels/baseline/moe.py."""
-        check_shape("gate_w", gate_w, -1, x.shape[1])
-        check_shape("up_w", up_w, gate_w.shape[0], x.shape[1])
-        check_shape("down_w", down_w, x.shape[1], gate_w.shape[0])
+        check_shared(x, gate_w, up_w, down_w, limit=limit)
+        check_same_dtype(x, gate_w=gate_w, up_w=up_w, down_w=down_w)
         hidden = own(linear(x, gate_w), linear(x, up_w), limit, None)
         return linear(hidden.to(x.dtype), down_w)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from kernels.batch import PagedBatch
-from kernels.checks import check_int32, check_shape
+from kernels.checks import check_int32, check_rate, check_real, check_shape, check_whole, refuse
 from kernels.patch import Binding, Patch, PatchUnsupported
 
 BLOCK = 32
@@ -87,7 +87,12 @@ class IndexKeys:
 
     def allocate(self, pages: int, slots: int, dim: int, device: str | torch.device) -> KeyStorage:
         """Zeroed storage for `slots` keys of `dim` channels a page."""
+        check_whole("pages", pages, "a number of pages", least=0)
+        check_whole("slots", slots, "at least 1 key a page")
+        check_whole("dim", dim, "at least 1 channel")
         name = self.format.name
+        if dim % (BLOCK if self.format.scale == "block" else 2 if name in ("fp4", "int4") else 1):
+            refuse("dim", f"{dim} channels", f"what {self.format.text()} can pack")
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
         packed = name in ("fp4", "int4")
         codes = torch.zeros(
@@ -113,9 +118,13 @@ class IndexKeys:
     ) -> None:
         """Write keys [N, Di] of the entries that `compress` has closed (int32 [N] each)."""
         check_shape("keys", keys, -1, storage.dim)
+        check_real("keys", keys)
+        check_rate(m, batch.page_size)
         check_int32("entry_seq", entry_seq, keys.shape[0])
         check_int32("entry_index", entry_index, keys.shape[0])
         check_shape("storage", storage.codes, -1, batch.page_size // m, -1)
+        batch.check_pool("storage", storage.codes.shape[0])
+        batch.check_entries(entry_seq, entry_index, m)
         slots = batch.entry_slots(entry_seq, entry_index, m)
         codes, scales = self.round(keys)
         flat = storage.codes.view(-1, storage.codes.shape[-1])

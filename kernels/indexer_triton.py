@@ -32,6 +32,7 @@ def check_decode(
     check_float("weights", weights, like=q)
     for tensor in storage.tensors():
         check_contiguous("storage", tensor)
+    batch.check_pool("storage", storage.codes.shape[0])
     if storage.codes.device != q.device:
         refuse("storage", f"keys on {storage.codes.device}", f"keys on {q.device}, as q")
 

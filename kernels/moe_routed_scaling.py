@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from kernels.baseline.moe import check_route
 from kernels.batch import PagedBatch
-from kernels.checks import check_float, refuse
+from kernels.checks import check_float, check_no_nan, refuse
 from kernels.patch import Installation, kernel_patch
 
 TINY = 1e-20  # of the divisor: scores may all underflow to zero
@@ -55,11 +55,11 @@ def route_with(choose_: Choose) -> Callable[..., tuple[Tensor, Tensor]]:
         batch: PagedBatch,
     ) -> tuple[Tensor, Tensor]:
         """See kernels/baseline/moe.py."""
-        check_route(x, gate_w, bias, tid2eid, topk=topk, batch=batch)
+        check_route(x, gate_w, bias, tid2eid, topk=topk, scaling=scaling, batch=batch)
+        if bias is not None:
+            check_no_nan("bias", bias)
         check_float("x", x)
         check_float("gate_w", gate_w, like=x)
-        if not 0 < scaling < float("inf"):
-            refuse("scaling", scaling, "a finite number > 0")
         logits = linear(x.float(), gate_w.float())
         ids = None
         if tid2eid is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.baseline.attention import check_attention, entry_rows, window_rows
+from kernels.baseline.attention import check_attention, check_pages, entry_rows, window_rows
 from kernels.batch import PagedBatch
 from kernels.checks import check_contiguous, check_float, refuse
 from kernels.fp8_rows import Fp8Rows, unpack
@@ -44,14 +44,14 @@ def check_splitk(
     window_shape = _shape("window_pool", window_pool, q)
     entries_shape = None if entries_pool is None else _shape("entries_pool", entries_pool, q)
     check_attention(
-        q, window_shape, entries_shape, selected, sinks, window=window, m=m, batch=batch
-    )
+        q, window_shape, entries_shape, selected, sinks,
+        window=window, m=m, scale=scale, batch=batch,
+    )  # fmt: skip
+    check_pages(window_shape, entries_shape, selected, m=m, batch=batch)
     if entries_pool is not None and isinstance(entries_pool, Fp8Rows) != isinstance(
         window_pool, Fp8Rows
     ):
         refuse("entries_pool", type(entries_pool).__name__, "rows of the same kind as the window's")
-    if not 0 < scale < float("inf"):
-        refuse("scale", scale, "a finite number > 0")
 
 
 def _shape(argument: str, pool: Pool, q: Tensor) -> Tensor:

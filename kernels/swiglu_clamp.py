@@ -10,11 +10,11 @@ On CUDA this is a Triton kernel (kernels/gpu/swiglu_clamp.py); on the CPU its ar
 import torch
 from torch import Tensor
 
-from kernels.checks import check_float, check_shape
+from kernels.checks import check_float, check_limit, check_shape
 from kernels.patch import Installation, kernel_patch
 
 
-def check_swiglu(gate: Tensor, up: Tensor, scale: Tensor | None) -> None:
+def check_swiglu(gate: Tensor, up: Tensor, limit: float | None, scale: Tensor | None) -> None:
     """Refuse what the kernel cannot do; shared by both forms of it."""
     check_shape("gate", gate, -1, -1)
     check_float("gate", gate)
@@ -22,6 +22,8 @@ def check_swiglu(gate: Tensor, up: Tensor, scale: Tensor | None) -> None:
     check_float("up", up, like=gate)
     if scale is not None:
         check_shape("scale", scale, gate.shape[0])
+        check_float("scale", scale, like=gate)
+    check_limit(limit)
 
 
 def swiglu(gate: Tensor, up: Tensor, limit: float | None, scale: Tensor | None) -> Tensor:
@@ -35,7 +37,7 @@ def swiglu(gate: Tensor, up: Tensor, limit: float | None, scale: Tensor | None) 
 
     Returns: [N, I] in gate's dtype.
     """
-    check_swiglu(gate, up, scale)
+    check_swiglu(gate, up, limit, scale)
     g, u = gate.float(), up.float()
     if limit is not None and limit > 0:
         g, u = g.clamp(max=limit), u.clamp(min=-limit, max=limit)

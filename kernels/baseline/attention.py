@@ -4,7 +4,16 @@ import torch
 from torch import Tensor
 
 from kernels.batch import PagedBatch
-from kernels.checks import check_int32, check_shape, refuse
+from kernels.checks import (
+    check_int32,
+    check_positive,
+    check_rate,
+    check_real,
+    check_shape,
+    check_whole,
+    refuse,
+    sizes,
+)
 
 CHUNK_ELEMENTS = 1 << 25  # gathered rows held at once: 128 MiB of fp32
 
@@ -18,24 +27,44 @@ def check_attention(
     *,
     window: int,
     m: int | None,
+    scale: float,
     batch: PagedBatch,
 ) -> None:
-    """Refuse what would be read out of bounds; shared by all implementations."""
-    tokens, heads, dim = q.shape
+    """Refuse what would be read out of bounds; shared by all implementations.
+
+    What page ids and selected entries are, each implementation looks at itself.
+    """
+    tokens, heads, dim = sizes("q", q, 3)
     check_shape("q", q, batch.positions.numel(), heads, dim)
     check_shape("window_pool", window_pool, -1, batch.page_size, dim)
     check_shape("sinks", sinks, heads)
-    if window < 1:
-        refuse("window", window, "at least 1 token")
+    check_real("sinks", sinks)
+    check_whole("window", window, "at least 1 token")
+    check_positive("scale", scale)
     if entries_pool is None:
         if selected is not None:
             refuse("selected", "entry indices", "None without entries_pool")
         return
-    if m is None or m < 1 or batch.page_size % m:
-        refuse("m", m, f"a divisor of page_size = {batch.page_size}")
-    check_shape("entries_pool", entries_pool, -1, batch.page_size // m, dim)
+    check_rate(m, batch.page_size)
+    check_shape("entries_pool", entries_pool, -1, batch.page_size // m, dim)  # type: ignore[operator]
     if selected is not None:
         check_int32("selected", selected, tokens, -1)
+
+
+def check_pages(
+    window_pool: Tensor,
+    entries_pool: Tensor | None,
+    selected: Tensor | None,
+    *,
+    m: int | None,
+    batch: PagedBatch,
+) -> None:
+    """Refuse pages that the pools lack, and entries that no page can hold; on the CPU alone."""
+    batch.check_pool("window_pool", window_pool.shape[0])
+    if entries_pool is not None and m is not None:
+        batch.check_pool("entries_pool", entries_pool.shape[0])
+        if selected is not None:
+            batch.check_selected(selected, m)
 
 
 def sparse_attention(
@@ -57,7 +86,8 @@ def sparse_attention(
         window_pool: [P, page_size, D].
         entries_pool: [P, page_size // m, D], or None in a layer without entries.
         selected: int32 [T, K] entry indices, -1 padded; an index that the token cannot see yet is
-            ignored. None: every visible entry (w < (pos + 1) // m).
+            ignored, one that no page of `page_table` can hold is refused. None: every visible
+            entry (w < (pos + 1) // m).
         sinks: fp32 [Hq], an extra logit with value 0, not scaled.
         window: tokens, including the token itself.
         m: tokens of an entry; None without entries.
@@ -66,7 +96,10 @@ def sparse_attention(
 
     Returns: [T, Hq, D] in q's dtype.
     """
-    check_attention(q, window_pool, entries_pool, selected, sinks, window=window, m=m, batch=batch)
+    check_attention(
+        q, window_pool, entries_pool, selected, sinks, window=window, m=m, scale=scale, batch=batch
+    )
+    check_pages(window_pool, entries_pool, selected, m=m, batch=batch)
     out = torch.empty_like(q)
     keys = window
     if entries_pool is not None and m is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.baseline.norms import norm_rope
 from kernels.batch import PagedBatch
-from kernels.checks import check_rope_dim, check_shape, refuse
+from kernels.checks import check_rate, check_rope_dim, check_shape
 
 
 def check_compress(
@@ -26,14 +26,13 @@ def check_compress(
     batch: PagedBatch,
 ) -> None:
     """Refuse what would be read or written out of bounds; shared by all implementations."""
+    check_rate(m, batch.page_size)
     channels = norm_weight.shape[0] * (2 if overlap else 1)
     check_shape("kv", kv, batch.positions.numel(), channels)
     check_shape("gate", gate, batch.positions.numel(), channels)
     check_shape("ape", ape, m, channels)
     check_shape("ring", ring, -1, m * (2 if overlap else 1), 2 * channels)
     check_rope_dim(rope_dim, norm_weight.shape[0])
-    if m < 1 or batch.page_size % m:
-        refuse("m", m, f"a divisor of page_size = {batch.page_size}")
 
 
 def compress(

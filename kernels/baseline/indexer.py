@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.batch import PagedBatch
-from kernels.checks import check_shape, refuse
+from kernels.checks import check_rate, check_real, check_shape, check_whole, refuse, sizes
 from kernels.index_keys import IndexKeys, KeyStorage
 
 CHUNK_ELEMENTS = 1 << 25  # per-head scores held at once: 128 MiB of fp32
@@ -19,15 +19,13 @@ def check_index_select(
     q: Tensor, weights: Tensor, storage: KeyStorage, *, m: int, topk: int, batch: PagedBatch
 ) -> None:
     """Refuse what would be read out of bounds; shared by all implementations."""
-    tokens, heads, _ = q.shape
+    tokens, heads, _ = sizes("q", q, 3)
     check_shape("q", q, batch.positions.numel(), heads, storage.dim)
     check_shape("weights", weights, tokens, heads)
-    if m < 1 or batch.page_size % m:
-        refuse("m", m, f"a divisor of page_size = {batch.page_size}")
+    check_rate(m, batch.page_size)
     if storage.slots != batch.page_size // m:
         refuse("storage", f"{storage.slots} slots a page", f"{batch.page_size // m}")
-    if topk < 1:
-        refuse("topk", topk, "at least 1 entry")
+    check_whole("topk", topk, "at least 1 entry")
 
 
 def select_top(scores: Tensor, visible: Tensor, topk: int) -> Tensor:
@@ -76,6 +74,9 @@ def bind_index_select(keys: IndexKeys) -> Callable[..., Tensor]:
         Returns: int32 [T, topk], ascending, -1 padded.
         """
         check_index_select(q, weights, storage, m=m, topk=topk, batch=batch)
+        check_real("q", q)
+        check_real("weights", weights)
+        batch.check_pool("storage", storage.codes.shape[0])
         if storage.format != keys.format:
             refuse("storage", f"keys as {storage.format.text()}", keys.format.text())
         q = keys.rotate_query(q.float())

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from kernels.batch import PagedBatch
-from kernels.checks import check_int32, check_shape
+from kernels.checks import check_int32, check_rate, check_real, check_shape
 
 
 def store_window(pool: Tensor, kv: Tensor, batch: PagedBatch) -> None:
@@ -15,7 +15,9 @@ def store_window(pool: Tensor, kv: Tensor, batch: PagedBatch) -> None:
         batch: positions and pages.
     """
     check_shape("kv", kv, batch.positions.numel(), pool.shape[-1])
+    check_real("kv", kv)
     check_shape("pool", pool, -1, batch.page_size, -1)
+    batch.check_pool("pool", pool.shape[0])
     pool.view(-1, pool.shape[-1])[batch.window_slots()] = kv.to(pool.dtype)
 
 
@@ -28,13 +30,16 @@ def store_entries(
         pool: [P, page_size // m, D], changed.
         entries: [N, D].
         entry_seq: int32 [N], as `compress` returns it.
-        entry_index: int32 [N], as `compress` returns it.
+        entry_index: int32 [N], as `compress` returns it; of windows that are closed.
         m: tokens of an entry.
         batch: pages.
     """
+    check_rate(m, batch.page_size)
     check_shape("pool", pool, -1, batch.page_size // m, -1)
     check_shape("entries", entries, -1, pool.shape[-1])
     check_int32("entry_seq", entry_seq, entries.shape[0])
     check_int32("entry_index", entry_index, entries.shape[0])
+    batch.check_pool("pool", pool.shape[0])
+    batch.check_entries(entry_seq, entry_index, m)
     slots = batch.entry_slots(entry_seq, entry_index, m)
     pool.view(-1, pool.shape[-1])[slots] = entries.to(pool.dtype)

@@ -32,7 +32,7 @@ def _swiglu(
 
 def swiglu(gate: Tensor, up: Tensor, limit: float | None, scale: Tensor | None) -> Tensor:
     """See kernels/swiglu_clamp.py."""
-    check_swiglu(gate, up, scale)
+    check_swiglu(gate, up, limit, scale)
     check_device("gate", gate, _swiglu)
     gate, up = (x if x.stride(1) == 1 else x.contiguous() for x in (gate, up))
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)

@@ -130,13 +130,21 @@ static ptrdiff_t list_rows(const Keys *k, const Batch *b, ptrdiff_t t, const flo
     return count;
 }
 
-/* Returns 0, or 1 when there is no memory. */
+/* Returns 0, 1: no memory, 2: a selected entry that is neither -1 nor in the pages of the table. */
 EXPORT int k_sparse_attention(const float *q, ptrdiff_t ldq, ptrdiff_t heads, ptrdiff_t dim,
                               const float *window_pool, const float *entries_pool,
                               const int32_t *selected, ptrdiff_t topk, const float *sinks,
                               ptrdiff_t window, ptrdiff_t m, float scale, const Batch *b,
                               float *out) {
     Keys keys = {window_pool, entries_pool, selected, window, m, topk, dim};
+    if (selected) {
+        int32_t least = -1, most_of = -1;
+        for (ptrdiff_t i = 0; i < b->tokens * topk; i++) {
+            if (selected[i] < least) least = selected[i];
+            if (selected[i] > most_of) most_of = selected[i];
+        }
+        if (least < -1 || most_of >= b->max_pages * (b->page_size / m)) return 2;
+    }
     ptrdiff_t longest = 0;
     for (ptrdiff_t seq = 0; seq < b->seqs; seq++)
         if (b->seq_lens[seq] > longest) longest = b->seq_lens[seq];

@@ -70,8 +70,9 @@ class PageReaders(NativeCore):
     ) -> Tensor:
         """See kernels/baseline/attention.py."""
         check_attention(
-            q, window_pool, entries_pool, selected, sinks, window=window, m=m, batch=batch
-        )
+            q, window_pool, entries_pool, selected, sinks,
+            window=window, m=m, scale=scale, batch=batch,
+        )  # fmt: skip
         _, heads, dim = q.shape
         q, data, stride = rows("q", q)
         picks = None
@@ -87,6 +88,8 @@ class PageReaders(NativeCore):
             0 if selected is None else selected.shape[1], address("sinks", sinks), window, m or 1,
             scale, self._batch(batch, "window_pool", window_pool), out.data_ptr(),
         )  # fmt: skip
+        if code == 2 and selected is not None and m is not None:
+            batch.check_selected(selected, m)  # says in words what C has seen
         succeed(code, "sparse_attention")
         return out
 

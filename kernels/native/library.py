@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kernels.batch import PagedBatch
+from kernels.batch import MOST_PAGES, PAGES_IN_USE, PagedBatch
 from kernels.checks import check_shape, refuse
-
-MOST_PAGES = 1 << 31  # page ids are int32
 
 P, N, F, I = c_void_p, c_ssize_t, c_float, c_int  # pointer, size, float, int
 
@@ -75,6 +73,7 @@ def native_batch(batch: PagedBatch, library: Any) -> NativeBatch:
             batch.validate(pages=MOST_PAGES)  # says in words what C has seen
             refuse("batch", "fields that do not agree", "what PagedBatch describes")
         found = batch.cache["native"] = NativeBatch(pointer, largest + 1)
+        batch.cache[PAGES_IN_USE] = largest + 1
     return found
 
 

@@ -42,13 +42,15 @@ static float score_of(float logit) {
 }
 
 /* table: [vocab][topk] expert ids by token id, or NULL. Returns 0, 1: no memory, 2: a token id
- * outside the table or an expert id outside 0 .. experts - 1. */
+ * outside the table, an expert id outside 0 .. experts - 1, or NaN in the bias. */
 EXPORT int k_route(const float *x, ptrdiff_t ldx, const float *gate, ptrdiff_t experts,
                    ptrdiff_t hidden, const float *bias, const int32_t *table, ptrdiff_t vocab,
                    ptrdiff_t topk, float scaling, const Batch *b, int32_t *ids, float *weights) {
     float *score = scratch((size_t)(BLOCK + 1) * (size_t)experts * sizeof(float));
     if (!score) return 1;
     float *ranked = score + BLOCK * experts;
+    for (ptrdiff_t e = 0; bias && e < experts; e++)
+        if (bias[e] != bias[e]) return 2;
     for (ptrdiff_t t = 0; t < b->tokens; t++) {
         ptrdiff_t row = t % BLOCK;
         if (row == 0)

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, empty
 
-from kernels.baseline.moe import check_experts, check_route
+from kernels.baseline.moe import check_choice, check_experts, check_route, check_shared
 from kernels.batch import PagedBatch
-from kernels.checks import check_shape
 from kernels.native.core import NativeCore, address, rows, succeed
 
 
@@ -24,7 +23,7 @@ class Experts(NativeCore):
         batch: PagedBatch,
     ) -> tuple[Tensor, Tensor]:
         """See kernels/baseline/moe.py."""
-        check_route(x, gate_w, bias, tid2eid, topk=topk, batch=batch)
+        check_route(x, gate_w, bias, tid2eid, topk=topk, scaling=scaling, batch=batch)
         x, data, stride = rows("x", x)
         tokens, (count, hidden) = x.shape[0], gate_w.shape
         ids, weights = empty((tokens, topk), dtype=torch.int32), empty((tokens, topk))
@@ -35,6 +34,8 @@ class Experts(NativeCore):
             0 if tid2eid is None else tid2eid.shape[0], topk, scaling, self._batch(batch),
             ids.data_ptr(), weights.data_ptr(),
         )  # fmt: skip
+        if code == 2:
+            check_choice(bias, tid2eid, experts=count, batch=batch)  # says what C has seen
         succeed(code, "route")
         return ids, weights
 
@@ -49,7 +50,7 @@ class Experts(NativeCore):
         limit: float | None,
     ) -> Tensor:
         """See kernels/baseline/moe.py."""
-        check_experts(x, ids, weights, gate_up, down)
+        check_experts(x, ids, weights, gate_up, down, limit=limit)
         x, data, stride = rows("x", x)
         tokens, hidden = x.shape
         count, double, _ = gate_up.shape
@@ -67,9 +68,7 @@ class Experts(NativeCore):
         self, x: Tensor, gate_w: Tensor, up_w: Tensor, down_w: Tensor, *, limit: float | None
     ) -> Tensor:
         """See kernels/baseline/moe.py."""
-        check_shape("gate_w", gate_w, -1, x.shape[1])
-        check_shape("up_w", up_w, gate_w.shape[0], x.shape[1])
-        check_shape("down_w", down_w, x.shape[1], gate_w.shape[0])
+        check_shared(x, gate_w, up_w, down_w, limit=limit)
         x, data, stride = rows("x", x)
         tokens, hidden = x.shape
         out = empty((tokens, hidden))

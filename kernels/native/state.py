@@ -5,7 +5,7 @@ from torch import Tensor, empty
 
 from kernels.baseline.compress import check_compress
 from kernels.batch import PagedBatch
-from kernels.checks import check_int32, check_shape, refuse
+from kernels.checks import check_int32, check_rate, check_shape, refuse
 from kernels.index_keys import KeyStorage
 from kernels.native.core import NativeCore, address, rows, succeed
 
@@ -34,6 +34,7 @@ class PageWriters(NativeCore):
         batch: PagedBatch,
     ) -> None:
         """See kernels/baseline/pages.py."""
+        check_rate(m, batch.page_size)
         check_shape("pool", pool, -1, batch.page_size // m, -1)
         check_shape("entries", entries, -1, pool.shape[-1])
         check_int32("entry_seq", entry_seq, entries.shape[0])
@@ -42,6 +43,8 @@ class PageWriters(NativeCore):
             address("pool", pool), pool.shape[-1], address("entries", entries), entries.shape[0],
             entry_seq.data_ptr(), entry_index.data_ptr(), m, self._batch(batch, "pool", pool),
         )  # fmt: skip
+        if code == 2:
+            batch.check_entries(entry_seq, entry_index, m)  # says in words what C has seen
         succeed(code, "store_entries")
 
     def store_keys(

@@ -7,7 +7,7 @@ Needs torch and the reference alone.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -110,7 +110,11 @@ class DumpedLayers:
 
         Raises: NotHarvestedError: the dump does not say it.
         """
-        return self._row(f"L{layer}.moe_topk").long()
+        name = f"L{layer}.moe_topk"
+        ids = self._row(name).long()
+        experts = len(self.model.weight(f"model.layers.{layer}.mlp.gate.weight"))
+        self._check_ids(name, ids, 0, experts - 1)
+        return ids
 
     def tokens(self) -> Tensor:
         """Token ids, int64.
@@ -119,25 +123,79 @@ class DumpedLayers:
         """
         if self.token_ids is None:
             raise NotHarvestedError(f"inputs: {self.name} has no 'token_ids' in its metadata")
+        rows = max((len(rows) for rows in self.rows.values()), default=0)
+        if len(self.token_ids) < rows:
+            raise ValueError(
+                f"inputs: {self.name} has {len(self.token_ids)} 'token_ids' in its metadata;"
+                f" accepted: at least {rows}, one for each row"
+            )
+        self._check_ids("token_ids", self.token_ids, 0, self.model.config.vocab_size - 1)
         return self.token_ids
 
     def _input(self, layer: int) -> Tensor:
         name = f"L{layer}.attn_in"
         if name not in self.rows:
             raise ValueError(f"inputs: {self.name} has no tensor {name!r}")
-        return self.rows[name].float()
+        return self._floats(name)
 
     def _row(self, name: str) -> Tensor:
         if name not in self.rows:
             raise NotHarvestedError(f"inputs: {self.name} has no tensor {name!r}")
-        return self.rows[name].float()
+        return self._integers(name) if name.endswith("_topk") else self._floats(name)
+
+    def _floats(self, name: str) -> Tensor:
+        """Activations [T, H], finite.
+
+        Raises: ValueError: names dump and tensor.
+        """
+        found, hidden = self.rows[name], self.model.config.hidden_size
+        if not found.dtype.is_floating_point:
+            self._refuse(name, f"{found.dtype}", "a floating dtype")
+        if list(found.shape) != [self._count(), hidden]:
+            self._refuse(name, f"shape {list(found.shape)}", f"{[self._count(), hidden]}")
+        found = found.float()
+        wrong = int((~found.isfinite()).sum())
+        if wrong:
+            self._refuse(name, f"{wrong} values that are NaN or infinite", "numbers")
+        return found
+
+    def _integers(self, name: str) -> Tensor:
+        """Ids [T, K]."""
+        found = self.rows[name]
+        if found.dtype not in (torch.int32, torch.int64):
+            self._refuse(name, f"{found.dtype}", "int32, int64")
+        if found.dim() != 2 or len(found) != self._count():
+            self._refuse(name, f"shape {list(found.shape)}", f"{self._count()} rows")
+        return found
+
+    def _count(self) -> int:
+        """T: the rows of the embedding, or of the first layer's input where there is none."""
+        return len(self.rows["embed" if "embed" in self.rows else min(self.rows)])
+
+    def _check_ids(self, name: str, ids: Tensor, low: int, high: int) -> None:
+        if ids.numel() and not low <= int(ids.min()) <= int(ids.max()) <= high:
+            self._refuse(name, f"ids {int(ids.min())} .. {int(ids.max())}", f"{low} .. {high}")
+
+    def _refuse(self, name: str, came: str, accepted: str) -> NoReturn:
+        raise ValueError(f"inputs: {self.name}, {name}: got {came}; accepted: {accepted}")
 
     def _sublayers(self, x: Tensor) -> Sublayers:
         ids = torch.zeros(len(x), dtype=torch.int64)  # attention does not look at them
         return Sublayers(self.model, ids, _ignore, self._selections())
 
     def _selections(self) -> dict[str, Tensor]:
-        return {n: rows.long() for n, rows in self.rows.items() if n.endswith(".index_topk")}
+        found = {n: self._integers(n).long() for n in self.rows if n.endswith(".index_topk")}
+        for name, chosen in found.items():
+            layer = int(name[1 : name.index(".")])
+            rate = self.model.config.rates[self.model.config.layer_kinds[layer]]
+            closed = (torch.arange(len(chosen)) + 1) // rate
+            wrong = ((chosen < -1) | (chosen >= closed[:, None])).nonzero()
+            if len(wrong):
+                t, k = wrong[0].tolist()
+                self._refuse(
+                    name, f"entry {int(chosen[t, k])} in row {t}", f"-1 .. {int(closed[t]) - 1}"
+                )
+        return found
 
 
 _MIXING = ("fn", "base", "scale")

@@ -78,9 +78,9 @@ class Harvest:
         model = ReadModel(self.checkpoint)
         for path in self.files():
             rows, metadata = read_safetensors(path)
-            factor = float(metadata.get("index_outlier") or 1.0)
+            factor = _factor(path.name, metadata.get("index_outlier", "1"))
             ids = metadata.get("token_ids")
-            tokens = None if ids is None else torch.tensor(json.loads(ids))
+            tokens = None if ids is None else _tokens(path.name, ids)
             yield DumpedLayers(path.name, model, rows, tokens, factor)
 
     def opening(self) -> Tensor:
@@ -142,6 +142,38 @@ def spread(first: int, tokens: int) -> Tensor:
     """ROWS positions from `first` to the last of so many tokens, int64; fewer where there are."""
     even = torch.linspace(first, tokens - 1, min(ROWS, tokens - first)).tolist()
     return torch.tensor(sorted({int(position) for position in even}))
+
+
+def _factor(name: str, text: str) -> float:
+    """What a dump says of its outlier.
+
+    Raises: ValueError: no finite number above zero.
+    """
+    try:
+        factor = float(text or 1)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < float("inf"):
+        raise ValueError(
+            f"inputs: {name}, index_outlier: got {text[:40]!r}; accepted: a finite number > 0"
+        )
+    return factor
+
+
+def _tokens(name: str, text: str) -> Tensor:
+    """Token ids that a dump says.
+
+    Raises: ValueError: no JSON list of whole numbers.
+    """
+    try:
+        ids = json.loads(text)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not ids or any(type(number) is not int for number in ids):
+        raise ValueError(
+            f"inputs: {name}, token_ids: got {text[:40]!r}; accepted: a JSON list of token ids"
+        )
+    return torch.tensor(ids)
 
 
 def _metadata(path: Path) -> dict[str, str]:

@@ -116,9 +116,9 @@ def test_native_and_torch_agree_on_ragged_batches(native, plain, ragged, data):
     )
     spans = [(row, data.draw(st.integers(0, n - 1)), n) for row, n in enumerate(lengths)]
     tokens = sum(b - a for _, a, b in spans)
-    picks = torch.randint(
-        -1, 10, (tokens, 5), generator=torch.Generator().manual_seed(tokens)
-    ).int()
+    held = 2 * case.layout.table.shape[1]  # entries that the pages can hold; some not closed yet
+    generator = torch.Generator().manual_seed(tokens)
+    picks = torch.randint(-1, min(10, held), (tokens, 5), generator=generator).int()
     selected = data.draw(st.sampled_from([None, picks]))
     got, want = case.run(native, spans, selected), case.run(plain, spans, selected)
     torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
@@ -154,7 +154,7 @@ def test_a_huge_sink_swallows_everything_and_a_tiny_one_nothing(ops, ragged):
     torch.testing.assert_close(out[0], case.naive(0, 11), rtol=2e-5, atol=2e-5)
 
 
-def test_what_would_be_read_out_of_bounds_is_refused(ops, native, ragged):
+def test_what_would_be_read_out_of_bounds_is_refused(ops, ragged):
     case = Case(ragged, [12])
     batch = case.layout.batch([(0, 0, 12)])
     q = torch.zeros(12, 3, 24)
@@ -170,6 +170,6 @@ def test_what_would_be_read_out_of_bounds_is_refused(ops, native, ragged):
         )
     small = case.pool[: int(case.layout.table.max())].contiguous()
     with pytest.raises(ValueError, match=r"window_pool: got . pages; accepted: at least"):
-        native.sparse_attention(
+        ops.sparse_attention(
             q, small, None, None, case.sinks, window=6, m=None, scale=1.0, batch=batch
         )

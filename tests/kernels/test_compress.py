@@ -194,14 +194,20 @@ def test_tables_too_short_for_the_positions_are_refused(native, ragged):
         case.run(native, [(0, 0, 13)])
 
 
-def test_entries_of_other_sequences_are_refused(native, ragged):
+def test_entries_of_other_sequences_are_refused(ops, ragged):
     layout = ragged.scattered([16], 16)
     batch = layout.batch([(0, 0, 9)])
     pool, one = torch.zeros(layout.pages, 4, 3), torch.zeros(1, 3)
-    for seq, index in ((1, 0), (-1, 0), (0, 2), (0, -1)):
+    for seq, index, told in (
+        (1, 0, r"entry_seq: got 1; accepted: 0\.\.0"),
+        (-1, 0, r"entry_seq: got -1; accepted: 0\.\.0"),
+        (0, 2, r"entry_index: got 2; accepted: 0\.\.1, closed windows"),
+        (0, -1, r"entry_index: got -1; accepted: 0\.\.1, closed windows"),
+        (0, 10**4, r"entry_index: got 10000; accepted: 0\.\.1, closed windows"),
+    ):
         at = (torch.tensor([seq]).int(), torch.tensor([index]).int())
-        with pytest.raises(ValueError, match=r"store_entries: got an id outside its table"):
-            native.store_entries(pool, one, *at, 4, batch)
+        with pytest.raises(ValueError, match=told):
+            ops.store_entries(pool, one, *at, 4, batch)
 
 
 def test_window_rows_lie_at_their_positions(ops, ragged, randn):

@@ -39,7 +39,7 @@ def harvest(folder):
     return Harvest(folder, Checkpoint(NANO))
 
 
-def told(folder, target, **metadata):
+def with_metadata(folder, target, **metadata):
     """The same dump with other metadata."""
     tensors, before = read_safetensors(folder / "plain.safetensors")
     write_safetensors(target / "other.safetensors", tensors, before | metadata)
@@ -69,7 +69,7 @@ def test_projections_select_what_the_model_selected(dumped):
 
 def test_the_outlier_of_a_dump_leaves_scores_as_they_were(dumped, tmp_path):
     plain = list(harvest(dumped).indexed())
-    other = list(told(dumped, tmp_path, index_outlier=str(FACTOR)).indexed())
+    other = list(with_metadata(dumped, tmp_path, index_outlier=str(FACTOR)).indexed())
     for a, b in zip(plain, other, strict=True):
         torch.testing.assert_close(a.scores, b.scores)
         ratio = b.arguments["keys"][0, :, 0] / a.arguments["keys"][0, :, 0]
@@ -79,7 +79,7 @@ def test_the_outlier_of_a_dump_leaves_scores_as_they_were(dumped, tmp_path):
 
 def test_int4_rows_are_convicted_on_outlier_keys_and_not_on_plain_ones(dumped, tmp_path):
     test = microtest("index_keys").test_harvested_keys
-    plain, outlier = harvest(dumped), told(dumped, tmp_path, index_outlier=str(FACTOR))
+    plain, outlier = harvest(dumped), with_metadata(dumped, tmp_path, index_outlier=str(FACTOR))
     examination = examined(plain, "index_keys", "int4,row")
     test(examination, plain)
     assert examination.conclude().verdict is PatchVerdict.EXONERATED
@@ -88,7 +88,7 @@ def test_int4_rows_are_convicted_on_outlier_keys_and_not_on_plain_ones(dumped, t
         test(examination, outlier)
     report = examination.conclude()
     assert (report.verdict, report.ladder) == (PatchVerdict.CONVICTED, Ladder.SELECTION)
-    assert report.stem == "index_keys.harvested"
+    assert report.stem == "index_keys=int4,row.harvested"
     assert report.title == "index_keys=int4,row"
     assert report.scope.data == outlier.label != plain.label
     (curve,) = report.curves
@@ -97,7 +97,7 @@ def test_int4_rows_are_convicted_on_outlier_keys_and_not_on_plain_ones(dumped, t
 
 @pytest.mark.parametrize("value", ["bf16", "fp8"])
 def test_wider_keys_are_exonerated_on_the_outlier(dumped, tmp_path, value):
-    outlier = told(dumped, tmp_path, index_outlier=str(FACTOR))
+    outlier = with_metadata(dumped, tmp_path, index_outlier=str(FACTOR))
     examination = examined(outlier, "index_keys", value)
     microtest("index_keys").test_harvested_keys(examination, outlier)
     assert examination.conclude().verdict is PatchVerdict.EXONERATED
@@ -118,7 +118,7 @@ def test_dumps_that_cannot_be_used_are_refused_in_words(dumped, tmp_path):
     with pytest.raises(ValueError, match=r"inputs: each of the 0 \*\.safetensors"):
         list(harvest(tmp_path).indexed())
     with pytest.raises(ValueError, match="begins behind a cached prefix"):
-        list(told(dumped, tmp_path, first_position="64").indexed())
+        list(with_metadata(dumped, tmp_path, first_position="64").indexed())
     (tmp_path / "other.safetensors").unlink()
     meta = {"first_position": "0"}
     write_safetensors(tmp_path / "a.safetensors", {"embed": torch.zeros(3, 4)}, meta)
@@ -132,7 +132,7 @@ def test_dumps_that_cannot_be_used_are_refused_in_words(dumped, tmp_path):
 
 def test_dumps_behind_a_cached_prefix_are_left_out_and_counted(dumped, tmp_path):
     (tmp_path / "cold.safetensors").write_bytes((dumped / "plain.safetensors").read_bytes())
-    both = told(dumped, tmp_path, first_position="64")
+    both = with_metadata(dumped, tmp_path, first_position="64")
     assert [path.name for path in both.files()] == ["cold.safetensors"]
     assert both.label.startswith("harvested (1 of 2 dumps, ")
 
@@ -149,3 +149,94 @@ def test_rows_on_a_tie_of_the_grid_are_left_out():
     keys[1, 0] = 0.5
     assert len(away_from_ties(keys, torch.round)) == 1
     assert len(away_from_ties(keys, lambda x: x)) == 2
+
+
+def changed(dumped, target, name, change):
+    """The same dump with one tensor altered."""
+    tensors, metadata = read_safetensors(dumped / "plain.safetensors")
+    tensors[name] = change(tensors[name]).contiguous()
+    write_safetensors(target / "other.safetensors", tensors, metadata)
+    return harvest(target)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        (
+            "L3.attn_in",
+            lambda x: x[:, :100],
+            r"L3\.attn_in: got shape \[400, 100\]; accepted: \[400, ",
+        ),
+        (
+            "L3.attn_in",
+            lambda x: x * float("nan"),
+            r"L3\.attn_in: got \d+ values that are NaN or inf",
+        ),
+        (
+            "L3.attn_in",
+            lambda x: (x * 9).int(),
+            r"L3\.attn_in: got torch\.int32; accepted: a floating",
+        ),
+        (
+            "L3.attn_in",
+            lambda x: x[:10],
+            r"L3\.attn_in: got shape \[10, 256\]; accepted: \[400, 256\]",
+        ),
+        ("L3.index_topk", lambda x: x[:10], r"L3\.index_topk: got shape \[10, 32\]; accepted: 400"),
+        ("L3.index_topk", lambda x: x + 10**5, r"L3\.index_topk: got entry \d+ in row 0; accepted"),
+        (
+            "L3.index_topk",
+            lambda x: x.flip(0),
+            r"L3\.index_topk: got entry \d+ in row \d+; accepted",
+        ),
+        (
+            "L3.index_topk",
+            lambda x: x.float(),
+            r"L3\.index_topk: got torch\.float32; accepted: int32",
+        ),
+        (
+            "L1.moe_topk",
+            lambda x: x + 100,
+            r"L1\.moe_topk: got ids 100 \.\. 10\d; accepted: 0 \.\. 7",
+        ),
+        ("L1.moe_topk", lambda x: -x - 1, r"L1\.moe_topk: got ids -8 \.\. -1; accepted: 0 \.\. 7"),
+        ("L1.moe_topk", lambda x: x[:10], r"L1\.moe_topk: got shape \[10, 2\]; accepted: 400 rows"),
+        (
+            "L0.attn_out",
+            lambda x: x[:, :9],
+            r"L0\.attn_out: got shape \[400, 9\]; accepted: \[400, ",
+        ),
+    ],
+)
+def test_tensors_of_a_dump_that_do_not_fit_are_named(dumped, tmp_path, name, change, told):
+    with pytest.raises(ValueError, match=rf"inputs: other\.safetensors, {told}"):
+        read_all(changed(dumped, tmp_path, name, change))
+
+
+def read_all(harvested):
+    for dump in harvested.layers():
+        dump.attention(3)
+        dump.index(3)
+        dump.routed_to(1)
+        list(dump.sites())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"token_ids": "hello"}, r"token_ids: got 'hello'; accepted: a JSON list of token ids"),
+        ({"token_ids": '{"a": 1}'}, r"token_ids: got .*; accepted: a JSON list of token ids"),
+        ({"token_ids": "[]"}, r"token_ids: got '\[\]'; accepted: a JSON list of token ids"),
+        ({"token_ids": "[1, 2]"}, r"has 2 'token_ids' in its metadata; accepted: at least 400"),
+        (
+            {"token_ids": str([999999] * 400)},
+            r"token_ids: got ids 999999 .*; accepted: 0 \.\. 1279",
+        ),
+        ({"index_outlier": "many"}, r"index_outlier: got 'many'; accepted: a finite number > 0"),
+        ({"index_outlier": "nan"}, r"index_outlier: got 'nan'; accepted: a finite number > 0"),
+        ({"index_outlier": "0"}, r"index_outlier: got '0'; accepted: a finite number > 0"),
+    ],
+)
+def test_metadata_that_do_not_fit_are_named(dumped, tmp_path, metadata, told):
+    with pytest.raises(ValueError, match=rf"inputs: other\.safetensors,? {told}"):
+        with_metadata(dumped, tmp_path, **metadata).opening()
