@@ -188,9 +188,10 @@ def _index(
             storage = ops.index_keys.allocate(
                 int(batch.page_table.max()) + 1, PAGE // m, q.shape[2], device
             )
-            slots = torch.arange(len(keys), dtype=torch.int32, device=device)
+            closed = keys[: (int(at[-1]) + 1) // m].to(device)
+            slots = torch.arange(len(closed), dtype=torch.int32, device=device)
             last = torch.full_like(slots, len(at) - 1)
-            ops.index_keys.store(storage, keys.to(device), last, slots, m, batch)
+            ops.index_keys.store(storage, closed, last, slots, m, batch)
             made = ops.index_select(
                 q.to(device), weights.to(device), storage, m=m, topk=topk, batch=batch
             ).cpu()

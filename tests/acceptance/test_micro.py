@@ -33,8 +33,8 @@ def test_int4_rows_are_convicted_on_the_engines_own_keys_alone(outlier, tmp_path
     done = micro("--patch=index_keys=int4,row", f"--inputs={outlier}", folder=tmp_path / "run")
     assert done.returncode == 1, done.stdout + done.stderr
     found = findings(tmp_path / "run")
-    assert found["patches/index_keys"].outcome is Outcome.PASS
-    convicted = found["patches/index_keys.harvested"]
+    assert found["patches/index_keys=int4,row"].outcome is Outcome.PASS
+    convicted = found["patches/index_keys=int4,row.harvested"]
     assert (convicted.outcome, convicted.ladder) == (Outcome.FAIL, Ladder.SELECTION)
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Convicted: index_keys=int4,row on harvested inputs." in page
