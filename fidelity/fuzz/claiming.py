@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelity.fuzz.abilities import can_of, rules_of
-from fidelity.fuzz.hunt import Hunt, Hunted, Limits, recipe_of
+from fidelity.fuzz.hunt import REPEATS, Hunt, Hunted, Limits, recipe_of
 from fidelity.fuzz.isolation import Way
 from fidelity.fuzz.judging import cut_short, doubted, finding_of, null_finding_of
 from fidelity.fuzz.moves import Kind, Move, Moves, digest, requests_of
@@ -72,18 +72,22 @@ def findings_of(
 
 
 def _confirmed(found: Hunted) -> bool:
-    """False when what was seen once may be a slip, and other words did not show it each time.
+    """False when what was seen once may be a slip, and other words did not bear it out.
 
     A fact that is lost, or told to the wrong conversation, refutes by itself when the very same
     tokens were compared. A difference of numbers, however isolated, may be one wild step of a
-    rounded logit; and with another first line a wrong answer may be a slip of the model.
+    rounded logit: it must come twice more. With another first line a wrong answer may be a slip of
+    the model: it must come each time.
     """
     if found.shortest is None:
         return True
     cell = found.shortest[1].cell
     if cell.get("isolation") != Way.OTHER_LINE and cell.get(RUNG) == Ladder.STRUCTURAL:
         return True
-    return bool(found.again) and all(trial.ok is False for trial in found.again)
+    failed = sum(trial.ok is False for trial in found.again)
+    if cell.get("isolation") == Way.OTHER_LINE:
+        return 0 < failed == len(found.again)
+    return failed >= REPEATS
 
 
 def _moves(recipe: dict[str, object]) -> Moves:

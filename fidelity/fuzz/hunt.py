@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SHRINK = "shrink"
 AGAIN = "again"
 REPEATS = 2
-"""Of the shortest game, with other words: does it fail again?"""
+"""Of the shortest game, with other words: does it fail again? As many more where one did and the
+other did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,8 +195,12 @@ class Hunt:
 
     def _repeat(self, moves: Moves) -> None:
         name = digest(moves)
-        probes = [self.probe(moves, f"{name} {AGAIN} {number}") for number in range(REPEATS)]
-        self.found.again = self._measure.ask(probes, arm=AGAIN, concurrency=1)
+        for first in (0, REPEATS):
+            numbers = range(first, first + REPEATS)
+            probes = [self.probe(moves, f"{name} {AGAIN} {number}") for number in numbers]
+            self.found.again += self._measure.ask(probes, arm=AGAIN, concurrency=1)
+            if len({trial.ok for trial in self.found.again}) == 1:
+                return
 
     def _raise_what_stopped(self) -> None:
         if self._stop is not None:

@@ -42,7 +42,7 @@ def doubted(finding: Finding) -> Finding:
     return msgspec.structs.replace(
         finding,
         outcome=Outcome.INCONCLUSIVE,
-        reason=f"{finding.reason}; other words did not show it each time: a slip of the model, a"
+        reason=f"{finding.reason}; other words did not bear it out: a slip of the model, a"
         " wild step of rounding, or a fault that comes and goes",
         ladder=None,
         blame=None,

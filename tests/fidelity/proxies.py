@@ -151,9 +151,14 @@ def _merge(into: dict[str, Any], event: dict[str, Any]) -> None:
         joins = isinstance(value, str | list) and key != "role"
         delta[key] = (delta.get(key) or type(value)()) + value if joins else value
     if source.get("logprobs"):
-        held = target.get("logprobs") or {"content": []}
-        held["content"] = (held.get("content") or []) + (source["logprobs"].get("content") or [])
-        target["logprobs"] = held
+        target["logprobs"] = _joined(target.get("logprobs") or {}, source["logprobs"])
+    target |= _joined(target, {key: v for key, v in source.items() if key == "token_ids" and v})
+
+
+def _joined(held: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Lists one behind the other: entries of a chat, parallel arrays of a completion, token ids."""
+    lists = {key: (held.get(key) or []) + v for key, v in more.items() if isinstance(v, list)}
+    return {**more, **held, **lists}
 
 
 class ThinkOnlyProxy(_EventProxy):

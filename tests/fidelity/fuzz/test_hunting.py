@@ -87,6 +87,18 @@ def test_a_planted_bug_is_found_and_shortened_to_what_it_needs():
     assert {arm for arm, _ in measure.asked} == {"", SHRINK, AGAIN}
 
 
+def test_two_more_wordings_are_asked_where_one_of_two_did_not_show_it():
+    class EveryOther(FakeMeasure):
+        def _one(self, probe, arm):
+            trial = super()._one(probe, arm)
+            spared = arm == AGAIN and probe.key[-1] in "13"
+            return msgspec.structs.replace(trial, ok=True) if spared else trial
+
+    measure = EveryOther(aborted_and_gone_on)
+    found = Hunt(measure, Can(), ALL, Limits(games=40, moves=8)).run()
+    assert [trial.ok for trial in found.again] == [False, True, False, True]
+
+
 def test_the_same_seed_hunts_alike_and_a_resumed_hunt_asks_nothing_again():
     first, found = hunted(aborted_and_gone_on)
     resumed = FakeMeasure(aborted_and_gone_on, held=first.held)
@@ -168,10 +180,11 @@ def script_trial(name, *, ok, way, rung=Ladder.STRUCTURAL):
     [
         (Way.FLUSH, Ladder.STRUCTURAL, (True, True), Outcome.FAIL),
         (Way.FLUSH, Ladder.DRIFT, (False, False), Outcome.FAIL),
-        (Way.FLUSH, Ladder.DRIFT, (False, True), Outcome.INCONCLUSIVE),
+        (Way.FLUSH, Ladder.DRIFT, (False, True, False, True), Outcome.FAIL),
+        (Way.FLUSH, Ladder.DRIFT, (False, True, True, True), Outcome.INCONCLUSIVE),
         (Way.GIVEN_TEXT, Ladder.SELECTION, (True, True), Outcome.INCONCLUSIVE),
         (Way.OTHER_LINE, Ladder.STRUCTURAL, (False, False), Outcome.FAIL),
-        (Way.OTHER_LINE, Ladder.STRUCTURAL, (False, True), Outcome.INCONCLUSIVE),
+        (Way.OTHER_LINE, Ladder.STRUCTURAL, (False, True, False, False), Outcome.INCONCLUSIVE),
     ],
 )
 def test_what_other_words_do_not_repeat_is_no_proof(way, rung, again, outcome):
