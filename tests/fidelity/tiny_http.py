@@ -174,7 +174,7 @@ class TinyServer:
             watch = asyncio.create_task(reader.read(1))
             try:
                 await asyncio.wait({handler, watch}, return_when=asyncio.FIRST_COMPLETED)
-                if not handler.done() and watch.done() and watch.result() == b"":
+                if not handler.done() and watch.done() and _is_closed(watch):
                     self._note(self.closed_early, request.path)
                     handler.cancel()
                 await asyncio.gather(handler, return_exceptions=True)
@@ -195,6 +195,11 @@ class TinyServer:
         with self._changed:
             kept.append(value)
             self._changed.notify_all()
+
+
+def _is_closed(watch: asyncio.Task[bytes]) -> bool:
+    """Also where the client had not read all when it closed: that resets the connection."""
+    return isinstance(watch.exception(), ConnectionError) or watch.result() == b""
 
 
 async def _read_request(reader: asyncio.StreamReader, ahead: bytes) -> Request | None:
